@@ -1,0 +1,57 @@
+# `make setup` once, then anything else; every target does its own set-up. PYTHON chooses the interpreter behind .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.setup-done
+
+# Where there is no .venv (a GPU machine without a package index), the system's interpreter runs the source tree,
+# with the pure dependencies it lacks coming from bundle/ (see `make bundle`).
+ifneq ($(wildcard $(BIN)/python),)
+HERE_PYTHON := $(BIN)/python
+else
+HERE_PYTHON := PYTHONPATH=src:bundle $(PYTHON)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format redteam test-gpu bench bench-gpu bundle
+
+help:  ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv with everything, under constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	touch $@
+
+demo: $(STAMP)  ## compare two versions of one computation on this machine
+	$(BIN)/trackside compare examples/matmul_chain/baseline.py examples/matmul_chain/candidate.py
+
+test: $(STAMP)  ## the tests that need no GPU and no patience
+	$(BIN)/python -m pytest -q -m "not gpu and not slow"
+
+check: $(STAMP)  ## lint, format, types, import graph
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+	$(BIN)/python -m pytest -q tests/test_import_graph.py
+
+format: $(STAMP)  ## rewrite the sources as `check` wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+redteam: $(STAMP)  ## candidates that cheat, each of which compare must refuse
+	$(BIN)/python -m pytest -q -m "not gpu" tests/redteam
+
+test-gpu:  ## the tests that need a CUDA device
+	$(HERE_PYTHON) -m pytest -q -m gpu -rs
+
+bench: $(STAMP)  ## Trackside's own speed on this CPU
+	$(BIN)/python -m benchmarks --device cpu
+
+bench-gpu:  ## the same on a CUDA device
+	$(HERE_PYTHON) -m benchmarks --device cuda
+
+bundle: $(STAMP)  ## bundle/: what a GPU machine without a package index lacks
+	$(BIN)/python tools/bundle.py bundle
