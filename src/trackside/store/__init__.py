@@ -1,0 +1,1 @@
+"""Run records on disk and the lock that keeps two measurements off one device."""
