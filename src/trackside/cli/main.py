@@ -1,0 +1,141 @@
+"""`trackside`: finds the verb, runs it, and turns every way it can end into output and an exit code.
+
+To add a verb NAME: put a line into `VERBS` and write `cli/NAME.py` with `app = verb_app()` and one or more
+functions under `@app.command()`. A function returns its exit code (None means 0) and raises TracksideError for what
+it cannot do. The module is imported only when its verb is called, so it may import what it needs at its top.
+"""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from trackside import __version__
+from trackside.records.errors import TracksideError
+
+__all__ = ["VERBS", "main"]
+
+VERBS: Final[dict[str, str]] = {
+    "compare": "Is the candidate faster than the baseline, and still right?",
+    "verify": "Is the candidate still right? The checks of compare, no timing.",
+    "selfcheck": "How often is compare itself wrong, on this machine?",
+    "runs": "List past runs, and show one.",
+}
+"""Verb → its line in `trackside --help`, in the order shown. Here, so that help imports no verb."""
+
+# What a shell reports for a program that SIGINT or SIGPIPE ended.
+_EXIT_INTERRUPTED: Final = 130
+_EXIT_BROKEN_PIPE: Final = 141
+
+# Older releases of Typer use the click package, newer ones a copy of their own; the one name that both export leads
+# to the class that stands for every complaint about the command line.
+_ClickException: Final[type[Exception]] = next(
+    ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
+)
+
+
+class _LazyVerb(TyperCommand):
+    """Stands for a verb in the help; the verb's module is imported when its arguments are parsed."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        module = importlib.import_module(f"trackside.cli.{self.name}")
+        command = get_command(module.app)
+        return command.make_context(info_name, args, parent=parent, **extra)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; nothing but a signal makes it do otherwise."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except TracksideError as error:
+        return _report(error, arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 2
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
+            return _EXIT_BROKEN_PIPE
+        # Python's own exit code for an uncaught exception is 1, which here would read as a failed claim.
+        traceback.print_exc()
+        message = f"{type(error).__name__}: {error}"
+        remedy = "this is a defect of Trackside: please report it with the traceback above"
+        return _report(TracksideError("internal", message, remedy), arguments)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    root = _root()
+    # Not root.main(): what it does about errors and interrupts differs between releases of Typer.
+    try:
+        with root.make_context("trackside", arguments) as context:
+            result = root.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except _ClickException as error:
+        raise _as_trackside_error(error) from error
+    return result if isinstance(result, int) else 0
+
+
+def _root() -> TyperGroup:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.callback(invoke_without_command=True)(_options)
+    root = get_command(app)
+    assert isinstance(root, TyperGroup)
+    for name, line in VERBS.items():
+        root.add_command(_LazyVerb(name, short_help=line))
+    return root
+
+
+def _options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    """Measure the machine, find the time, prove the change.
+
+    Every verb takes --json. Exit codes: 0 it holds, 1 a finding or a failed claim, 2 wrong use or tool failure,
+    3 not possible or not comparable here, 4 inconclusive, 124 time-out.
+    """
+    if version:
+        print(f"trackside {__version__}")
+        raise typer.Exit(0)
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(2)
+
+
+def _as_trackside_error(error: Any) -> TracksideError:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "trackside"
+    return TracksideError("usage", error.format_message(), f"see `{command} --help`")
+
+
+def _report(error: TracksideError, arguments: list[str]) -> int:
+    # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is another program's.
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in own:
+        print(json.dumps(error.as_json(), indent=2))
+    else:
+        print(f"error: {error.message}\nremedy: {error.remedy}", file=sys.stderr)
+    return error.exit_code
+
+
+def _stdout_is_closed() -> bool:
+    """Tells the reader of our output hanging up (`| head`) from a broken pipe inside the program."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered must go somewhere, or the interpreter complains at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False

@@ -1,0 +1,148 @@
+"""`trackside runs`: past runs, listed and shown again from their records."""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from trackside.cli.terminal import JsonOption, results, verb_app, write_json
+from trackside.store.runs import RunStore, RunSummary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = verb_app("List past runs, and show one.")
+
+_DEFAULT_LIMIT: Final = 20
+
+# A schema's own view is a module of trackside.report with `render(record, console)`; others get the plain table.
+_RENDERERS: Final = {"trackside.compare/1": "trackside.report.compare_text"}
+
+_STATE_STYLES: Final = {"failed": "red", "running": "cyan", "died": "yellow", "unreadable": "red"}
+
+
+@app.command("list")
+def list_(
+    verb: Annotated[str | None, typer.Option(help="Only runs of this verb.")] = None,
+    limit: Annotated[
+        int, typer.Option(min=0, help="At most this many, the newest; 0 shows all.")
+    ] = _DEFAULT_LIMIT,
+    as_json: JsonOption = False,
+) -> None:
+    """List past runs, newest first."""
+    store = RunStore()
+    summaries = store.list(verb=verb, limit=limit or None)
+    total = store.count(verb=verb)
+    if as_json:
+        document = {
+            "schema": "trackside.runs/1",
+            "root": str(store.root),
+            "total": total,
+            "shown": len(summaries),
+            "runs": [dataclasses.asdict(summary) | {"folder": str(summary.folder)} for summary in summaries],
+        }
+        write_json(document)
+        return
+    console = results()
+    if not summaries:
+        kind = f"{verb} runs" if verb else "runs"
+        console.print(f"no {kind} in {store.root}", soft_wrap=True, markup=False)
+        return
+    _print_list(console, summaries)
+    if total > len(summaries):
+        console.print(f"{len(summaries)} of {total} runs; `trackside runs list --limit 0` shows all")
+    console.print(f"next: trackside runs show {summaries[0].id}")
+
+
+@app.command()
+def show(
+    run: Annotated[
+        str, typer.Argument(metavar="ID", help="A run's id, a unique beginning of it, or `last`.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Show one run's record."""
+    store = RunStore()
+    run_id = store.resolve(run)
+    record = store.load(run_id)
+    if as_json:
+        write_json(record)
+        return
+    console = results()
+    renderer = _renderer(record.get("schema"))
+    if renderer is not None:
+        renderer.render(record, console)
+    else:
+        _print_facts(console, record)
+    console.print(f"run {run_id}, record sha256 {store.record_sha256(run_id)}", soft_wrap=True)
+
+
+def _print_list(console: "Console", summaries: list[RunSummary]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("run", "verb", "started (UTC)", "state", "verdict"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("remark", overflow="fold")
+    for summary in summaries:
+        table.add_row(
+            summary.id,
+            summary.verb,
+            summary.started.removesuffix("+00:00").replace("T", " "),
+            Text(summary.state, style=_STATE_STYLES.get(summary.state, "")),
+            Text(_verdict(summary)),
+            Text(summary.reason or ""),
+        )
+    console.print(table)
+
+
+def _verdict(summary: RunSummary) -> str:
+    if summary.verdict is None:
+        return ""
+    return summary.verdict if summary.certified in (None, True) else f"{summary.verdict} (not certified)"
+
+
+def _print_facts(console: "Console", record: Mapping[str, Any]) -> None:
+    """Every top-level field, long ones by their size, so that no record is without a view."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for name, value in record.items():
+        table.add_row(name, Text(_fact(value)))
+    console.print(table)
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, dict):
+        plain = all(not isinstance(inner, dict | list) for inner in value.values())
+        if plain and len(value) <= 8:
+            return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
+        return f"{len(value)} fields: {', '.join(value)}"
+    if isinstance(value, list):
+        if len(value) <= 5 and all(isinstance(inner, str | int | float) for inner in value):
+            return ", ".join(_fact(inner) for inner in value) or "none"
+        return f"{len(value)} entries (all of them with --json)"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if value is None:
+        return "-"
+    return str(value)
+
+
+def _renderer(schema: object) -> Any:
+    name = _RENDERERS.get(schema) if isinstance(schema, str) else None
+    if name is None:
+        return None
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # A view that does not exist yet is no reason to hide the record; one that is broken must be seen.
+        if not (error.name or "").startswith("trackside.report"):
+            raise
+        return None
