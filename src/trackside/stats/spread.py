@@ -1,0 +1,66 @@
+"""Location and spread that a few disturbed samples cannot move, and how many quads a spread calls for."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["iqr_rel", "mad", "median", "quads_needed", "quantile", "robust_sigma"]
+
+# A normal distribution's standard deviation over its median absolute deviation.
+_SIGMA_PER_MAD = 1.4826
+
+# (z_.975 + z_.80)^2 = 7.85 for 80 % power at the 5 % level with a mean, times pi/2 because a median is used.
+_QUADS_AT_SIGMA = 12.3
+
+_Values = Sequence[float] | npt.NDArray[np.float64]
+
+
+def median(values: _Values) -> float:
+    return float(np.median(_checked(values)))
+
+
+def quantile(values: _Values, p: float) -> float:
+    """The p-quantile, interpolated linearly between neighbouring order statistics."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"p must lie in [0, 1], found {p}")
+    return float(np.quantile(_checked(values), p))
+
+
+def mad(values: _Values) -> float:
+    """Median absolute deviation from the median, unscaled; `robust_sigma` is the scaled one."""
+    data = _checked(values)
+    return float(np.median(np.abs(data - np.median(data))))
+
+
+def robust_sigma(values: _Values) -> float:
+    """Standard deviation as estimated from the median absolute deviation."""
+    return _SIGMA_PER_MAD * mad(values)
+
+
+def iqr_rel(values: _Values) -> float:
+    """Interquartile range over the median: what records call `spread`."""
+    data = _checked(values)
+    low, middle, high = (float(q) for q in np.quantile(data, (0.25, 0.5, 0.75)))
+    if middle <= 0:
+        raise ValueError(f"a relative spread needs a positive median, found {middle}")
+    return (high - low) / middle
+
+
+def quads_needed(sigma: float, delta: float) -> int:
+    """Quads that find a difference of delta with 80 % power, sigma being the spread of a quad's log ratio."""
+    if not (math.isfinite(sigma) and sigma >= 0):
+        raise ValueError(f"sigma must be finite and not negative, found {sigma}")
+    if not (math.isfinite(delta) and delta > 0):
+        raise ValueError(f"delta must be positive and finite, found {delta}")
+    return max(1, math.ceil(_QUADS_AT_SIGMA * (sigma / delta) ** 2))
+
+
+def _checked(values: _Values) -> npt.NDArray[np.float64]:
+    data = np.asarray(values, dtype=np.float64)
+    if data.size == 0:
+        raise ValueError("needed at least one value, found none")
+    if not np.isfinite(data).all():
+        raise ValueError("needed finite values; drop or refuse the others first")
+    return data

@@ -1,0 +1,53 @@
+"""Robust location and spread."""
+
+import numpy as np
+import pytest
+
+from trackside.stats.spread import iqr_rel, mad, median, quads_needed, quantile, robust_sigma
+
+
+def test_median_and_mad_ignore_one_wild_value() -> None:
+    assert median([1.0, 2.0, 3.0, 4.0, 1e9]) == 3.0
+    assert mad([1.0, 2.0, 3.0, 4.0, 1e9]) == 1.0
+
+
+def test_robust_sigma_estimates_a_normal_standard_deviation() -> None:
+    sample = np.random.default_rng(2).normal(5, 0.3, 20_000)
+    assert robust_sigma(sample) == pytest.approx(0.3, rel=0.03)
+
+
+def test_quantile_interpolates_between_neighbours() -> None:
+    assert quantile([10.0, 20.0, 30.0], 0.25) == 15.0
+    assert quantile([10.0, 20.0, 30.0], 1.0) == 30.0
+
+
+def test_iqr_rel_is_the_same_in_any_unit() -> None:
+    values = [1.0, 1.1, 1.2, 1.5, 2.0]
+    assert iqr_rel(values) == pytest.approx(0.4 / 1.2)
+    assert iqr_rel([v * 1e6 for v in values]) == pytest.approx(iqr_rel(values))
+
+
+def test_quads_needed_gives_the_budgets_of_a_noisy_cpu_and_of_a_gpu() -> None:
+    assert quads_needed(0.055, 0.01) == 373
+    assert quads_needed(0.055, 0.02) == 94
+    assert quads_needed(0.0015, 0.005) == 2
+    assert quads_needed(0.0, 0.01) == 1
+
+
+def test_empty_and_non_finite_data_are_refused() -> None:
+    for function in (median, mad, robust_sigma, iqr_rel):
+        with pytest.raises(ValueError, match="at least one value"):
+            function([])
+        with pytest.raises(ValueError, match="finite"):
+            function([1.0, float("nan")])
+
+
+def test_impossible_parameters_are_refused() -> None:
+    with pytest.raises(ValueError, match="positive median"):
+        iqr_rel([-1.0, 0.0, 1.0])
+    with pytest.raises(ValueError, match="p must lie"):
+        quantile([1.0], 1.5)
+    with pytest.raises(ValueError, match="delta"):
+        quads_needed(0.01, 0.0)
+    with pytest.raises(ValueError, match="sigma"):
+        quads_needed(-0.01, 0.01)
