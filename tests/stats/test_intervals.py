@@ -1,0 +1,137 @@
+"""t, Clopper-Pearson and the sign-test confidence sequence."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as reference
+
+from trackside.stats.intervals import RunningSignSequence, clopper_pearson, sign_sequence, t_interval
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
+def test_t_interval_agrees_with_scipy(confidence: float) -> None:
+    values = np.random.default_rng(3).normal(0.02, 0.01, 6).tolist()
+    low, high = reference.t.interval(confidence, 5, loc=np.mean(values), scale=reference.sem(values))
+    found = t_interval(values, confidence)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-10)
+    assert (found.n, found.confidence) == (6, confidence)
+    assert found.mid == pytest.approx(np.mean(values))
+
+
+def test_t_interval_of_negated_values_is_exactly_negated() -> None:
+    values = np.random.default_rng(4).normal(0.02, 0.01, 7).tolist()
+    there, back = t_interval(values), t_interval([-v for v in values])
+    assert (back.mid, back.low, back.high) == (-there.mid, -there.high, -there.low)
+
+
+def test_one_value_says_nothing_about_its_spread() -> None:
+    found = t_interval([0.3])
+    assert (found.mid, found.low, found.high) == (0.3, -math.inf, math.inf)
+
+
+def test_equal_values_have_an_interval_of_no_width() -> None:
+    found = t_interval([0.1] * 6)
+    assert found.low == found.mid == found.high
+
+
+@pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf, 1.0]])
+def test_t_interval_refuses_empty_and_non_finite_values(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="an interval needs"):
+        t_interval(values)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+@pytest.mark.parametrize(
+    ("k", "n"), [(0, 1), (1, 1), (0, 100), (3, 100), (11, 100), (50, 100), (100, 100), (1, 5000)]
+)
+def test_clopper_pearson_agrees_with_scipy(k: int, n: int, confidence: float) -> None:
+    # Not through binomtest, whose root finder stops at 1e-12: its error is 2e-9 of the bound at 1 of 5000.
+    tail = (1 - confidence) / 2
+    low = float(reference.beta.ppf(tail, k, n - k + 1)) if k else 0.0
+    high = float(reference.beta.ppf(1 - tail, k + 1, n - k)) if k < n else 1.0
+    found = clopper_pearson(k, n, confidence)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-10)
+    assert found.mid == k / n
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 0), (3, 2), (-1, 5)])
+def test_clopper_pearson_refuses_impossible_counts(k: int, n: int) -> None:
+    with pytest.raises(ValueError, match="0 <= k <= n"):
+        clopper_pearson(k, n)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, 95.0])
+def test_a_confidence_that_is_no_share_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        t_interval([1.0, 2.0], share)
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        clopper_pearson(1, 2, share)
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        sign_sequence([1.0, 2.0], share)
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        RunningSignSequence(share)
+
+
+@pytest.mark.parametrize(("n", "rank"), [(12, 1), (20, 3), (30, 7), (40, 11), (80, 27), (120, 44), (200, 79)])
+def test_sign_sequence_uses_the_published_order_statistics(n: int, rank: int) -> None:
+    shuffled = np.random.default_rng(n).permutation(np.arange(1.0, n + 1)).tolist()
+    assert sign_sequence(shuffled, alpha=0.05) == (rank, n + 1 - rank)
+
+
+def test_sign_sequence_knows_nothing_before_twelve_quads() -> None:
+    for n in range(12):
+        assert sign_sequence([0.1] * n) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.05, 0.001])
+@pytest.mark.parametrize("n", [1, 2, 3, 13, 14, 57, 150])
+def test_sign_sequence_keeps_exactly_the_ratios_with_little_evidence_against_them(
+    n: int, alpha: float
+) -> None:
+    values = np.arange(1.0, n + 1)
+
+    def evidence(theta: float) -> float:
+        k = int(np.count_nonzero(values > theta))
+        return 2.0**n * math.exp(
+            math.lgamma(k + 5)
+            + math.lgamma(n - k + 5)
+            - math.lgamma(n + 10)
+            - 2 * math.lgamma(5)
+            + math.lgamma(10)
+        )
+
+    low, high = sign_sequence(values.tolist(), alpha)
+    # Ratios between order statistics, so that no value ties with them.
+    for theta in np.arange(0.5, n + 1):
+        assert (low < theta < high) == (evidence(float(theta)) < 1 / alpha)
+
+
+def test_sign_sequence_refuses_values_that_are_not_finite() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        sign_sequence([1.0, math.nan])
+    with pytest.raises(ValueError, match="finite"):
+        RunningSignSequence().add(math.nan)
+
+
+def test_running_sequence_is_the_intersection_of_all_looks() -> None:
+    values = np.random.default_rng(6).normal(0.01, 0.02, 150).tolist()
+    running = RunningSignSequence()
+    low, high = -math.inf, math.inf
+    for n, d in enumerate(values, start=1):
+        present = sign_sequence(values[:n])
+        low, high = max(low, present[0]), min(high, present[1])
+        assert running.add(d) == (low, high)
+        assert running.n == n
+    assert low < 0.01 < high
+    assert not running.drifted
+
+
+def test_running_sequence_says_when_the_ratio_moved_instead_of_returning_an_empty_interval() -> None:
+    rng = np.random.default_rng(7)
+    running = RunningSignSequence()
+    for d in (*rng.normal(-0.1, 0.001, 60), *rng.normal(0.1, 0.001, 400)):
+        low, high = running.add(float(d))
+        assert low <= high
+    assert running.drifted
+    assert low > 0.05
