@@ -1,0 +1,44 @@
+"""Total times against medians: only the totals show work that is saved up for rare slow calls."""
+
+import math
+from collections.abc import Sequence
+
+from trackside.stats.intervals import Interval
+
+__all__ = ["contradicts", "overstates", "total_ratio"]
+
+
+def total_ratio(base_times: Sequence[float], cand_times: Sequence[float]) -> float:
+    """Baseline's summed time over the candidate's, for one worker pair.
+
+    Pass every slot, those of dropped quads too: a spike spent waiting looks like a disturbance, and the rule
+    that drops disturbed quads would remove the very calls this is meant to see.
+    """
+    if len(base_times) != len(cand_times) or len(base_times) == 0:
+        raise ValueError(
+            f"totals need as many baseline as candidate times, found {len(base_times)} and {len(cand_times)}"
+        )
+    if not all(math.isfinite(t) and t > 0 for times in (base_times, cand_times) for t in times):
+        raise ValueError("times must be positive and finite")
+    return math.fsum(base_times) / math.fsum(cand_times)
+
+
+def overstates(median_interval: Interval, total: Interval) -> bool:
+    """Whether the medians promise more than the totals deliver, beyond what either interval allows."""
+    return total.high < median_interval.low
+
+
+def contradicts(median_interval: Interval, total: Interval) -> bool:
+    """Whether the totals refuse a `faster` that the medians suggest.
+
+    Both are t intervals of ln(baseline / candidate) over the same worker pairs: over the pairs' medians, and
+    over the logs of the pairs' `total_ratio`. The totals refuse when they are slower beyond doubt, when their
+    estimate says slower while the medians certainly say faster, or when they show no gain and exclude the
+    one that the medians show. The last is for work that is merely postponed: its totals are equal, so their
+    estimate falls on either side of 0 by chance.
+    """
+    if median_interval.mid > 0 and total.high < 0:
+        return True
+    if median_interval.low > 0:
+        return total.mid < 0 or (total.low <= 0 and overstates(median_interval, total))
+    return False
