@@ -1,13 +1,15 @@
 """`trackside`: finds the verb, runs it, and turns every way it can end into output and an exit code.
 
 To add a verb NAME: put a line into `VERBS` and write `cli/NAME.py` with `app = verb_app()` and one or more
-functions under `@app.command()`. A function returns its exit code (None means 0) and raises TracksideError for what
-it cannot do. The module is imported only when its verb is called, so it may import what it needs at its top.
+functions under `@app.command()`. A function returns its exit code (None means 0) and raises TracksideError
+for what it cannot do. The module is imported only when the verb is called; what is slow to import (torch,
+pydantic, numpy) belongs inside the function, so that the verb's own help is quick.
 """
 
 import importlib
 import json
 import os
+import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -34,20 +36,11 @@ VERBS: Final[dict[str, str]] = {
 _EXIT_INTERRUPTED: Final = 130
 _EXIT_BROKEN_PIPE: Final = 141
 
-# Older releases of Typer use the click package, newer ones a copy of their own; the one name that both export leads
+# Older releases of Typer use the click package, newer ones a copy of their own; a name that both export leads
 # to the class that stands for every complaint about the command line.
 _ClickException: Final[type[Exception]] = next(
     ancestor for ancestor in typer.BadParameter.__mro__ if ancestor.__name__ == "ClickException"
 )
-
-
-class _LazyVerb(TyperCommand):
-    """Stands for a verb in the help; the verb's module is imported when its arguments are parsed."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        module = importlib.import_module(f"trackside.cli.{self.name}")
-        command = get_command(module.app)
-        return command.make_context(info_name, args, parent=parent, **extra)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,11 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    root = _root()
-    # Not root.main(): what it does about errors and interrupts differs between releases of Typer.
+    command, name, rest = _find(arguments)
+    # Not command.main(): what it does about errors and interrupts differs between releases of Typer.
     try:
-        with root.make_context("trackside", arguments) as context:
-            result = root.invoke(context)
+        with command.make_context(name, rest) as context:
+            result = command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
     except _ClickException as error:
@@ -87,31 +80,40 @@ def _run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _root() -> TyperGroup:
+def _find(arguments: list[str]) -> tuple[Any, str, list[str]]:
+    """The command to run, its name in messages, and its own arguments.
+
+    A verb is taken from the first argument directly rather than by the root group: recent releases of Typer
+    import pydantic to parse even the absence of a root option, and `trackside VERB --help` should be quick too.
+    """
+    if arguments and arguments[0] in VERBS:
+        module = importlib.import_module(f"trackside.cli.{arguments[0]}")
+        return get_command(module.app), f"trackside {arguments[0]}", arguments[1:]
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.callback(invoke_without_command=True)(_options)
+    app.callback(invoke_without_command=True)(_root)
     root = get_command(app)
     assert isinstance(root, TyperGroup)
     for name, line in VERBS.items():
-        root.add_command(_LazyVerb(name, short_help=line))
-    return root
+        root.add_command(TyperCommand(name, short_help=line))
+    return root, "trackside", list(arguments)
 
 
-def _options(
+def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Measure the machine, find the time, prove the change.
 
-    Every verb takes --json. Exit codes: 0 it holds, 1 a finding or a failed claim, 2 wrong use or tool failure,
-    3 not possible or not comparable here, 4 inconclusive, 124 time-out.
+    Every verb takes --json. Exit codes: 0 it holds, 1 a finding or a failed claim, 2 wrong use or tool
+    failure, 3 not possible or not comparable here, 4 inconclusive, 124 time-out.
     """
     if version:
         print(f"trackside {__version__}")
         raise typer.Exit(0)
-    if context.invoked_subcommand is None:
-        print(context.get_help(), file=sys.stderr)
-        raise typer.Exit(2)
+    if context.invoked_subcommand is not None:
+        raise TracksideError("usage", "the verb must come first", "see `trackside --help`")
+    print(context.get_help(), file=sys.stderr)
+    raise typer.Exit(2)
 
 
 def _as_trackside_error(error: Any) -> TracksideError:
@@ -121,7 +123,7 @@ def _as_trackside_error(error: Any) -> TracksideError:
 
 
 def _report(error: TracksideError, arguments: list[str]) -> int:
-    # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is another program's.
+    # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is not ours.
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in own:
         print(json.dumps(error.as_json(), indent=2))
@@ -133,9 +135,13 @@ def _report(error: TracksideError, arguments: list[str]) -> int:
 def _stdout_is_closed() -> bool:
     """Tells the reader of our output hanging up (`| head`) from a broken pipe inside the program."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # What is still buffered must go somewhere, or the interpreter complains at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        descriptor = sys.stdout.fileno()
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        closed = bool(poll.poll(0))
+        if closed:
+            # What is still buffered must go somewhere, or the interpreter complains at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    except (OSError, ValueError):
+        return False
+    return closed

@@ -1,0 +1,38 @@
+"""Fixtures that every test folder may use."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Trackside = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of the test's own, for this process and for the programs it starts."""
+    root = tmp_path / "home"
+    monkeypatch.setenv("TRACKSIDE_HOME", str(root))
+    return root
+
+
+@pytest.fixture
+def trackside(home: Path, tmp_path: Path) -> Trackside:
+    """Starts the real program with a store of the test's own; returns its output and exit code."""
+
+    def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        plain = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "NO_COLOR")}
+        return subprocess.run(
+            [sys.executable, "-m", "trackside", *arguments],
+            env=plain | {"TRACKSIDE_HOME": str(home), "COLUMNS": "200"} | environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return start

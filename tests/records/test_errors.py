@@ -1,0 +1,50 @@
+"""The error type: closed kinds, exit codes, the JSON form."""
+
+import pickle
+
+import pytest
+
+from trackside.records.errors import ERROR_KINDS, TracksideError
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        ("usage", 2),
+        ("not-found", 2),
+        ("workload", 2),
+        ("missing-dependency", 2),
+        ("store", 2),
+        ("internal", 2),
+        ("busy", 2),
+        ("unsupported", 3),
+        ("device", 3),
+        ("timeout", 124),
+    ],
+)
+def test_each_kind_has_its_exit_code(kind: str, code: int) -> None:
+    assert TracksideError(kind, "m", "r").exit_code == code
+
+
+def test_the_table_above_covers_every_kind() -> None:
+    assert len(ERROR_KINDS) == 10
+
+
+def test_no_error_ends_with_the_code_of_a_failed_claim() -> None:
+    assert 1 not in {TracksideError(kind, "m", "r").exit_code for kind in ERROR_KINDS}
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown error kind 'odd'"):
+        TracksideError("odd", "m", "r")
+
+
+def test_json_form_has_kind_message_and_remedy() -> None:
+    assert TracksideError("busy", "m", "r").as_json() == {
+        "error": {"kind": "busy", "message": "m", "remedy": "r"}
+    }
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    copy = pickle.loads(pickle.dumps(TracksideError("busy", "m", "r")))
+    assert (copy.kind, copy.message, copy.remedy, str(copy)) == ("busy", "m", "r", "m")

@@ -1,0 +1,169 @@
+"""The device lock: exclusive between processes, released by death, honest about who holds it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trackside.records.errors import TracksideError
+from trackside.store.lock import DeviceLock
+
+HOLDER = (
+    "import sys; from pathlib import Path; from trackside.store.lock import DeviceLock\n"
+    "with DeviceLock('cpu', False, verb='compare', folder=Path(sys.argv[1])):\n"
+    "    print('held', flush=True); sys.stdin.readline()\n"
+)
+
+
+@contextmanager
+def holding_process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds the lock until it is killed or reads a line."""
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+class Patience:
+    """A clock that moves only by sleeping, and does something at the n-th sleep."""
+
+    def __init__(self, deeds: dict[int, Any] | None = None) -> None:
+        self.now = 0.0
+        self.sleeps = 0
+        self.deeds = deeds or {}
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps += 1
+        if deed := self.deeds.get(self.sleeps):
+            deed()
+
+
+def test_a_held_device_is_busy_and_the_holder_is_named(tmp_path: Path) -> None:
+    with holding_process(tmp_path) as holder:
+        with pytest.raises(TracksideError) as caught, DeviceLock("cpu", False, folder=tmp_path):
+            pass
+        assert caught.value.kind == "busy"
+        assert f"cpu is in use by process {holder.pid} (trackside compare) since 2" in caught.value.message
+
+
+def test_another_device_is_free(tmp_path: Path) -> None:
+    with holding_process(tmp_path), DeviceLock("gpu-GPU-1234", False, folder=tmp_path):
+        pass
+
+
+def test_death_of_the_holder_frees_the_device(tmp_path: Path) -> None:
+    with holding_process(tmp_path) as holder:
+        holder.kill()
+        holder.wait()
+        with DeviceLock("cpu", False, folder=tmp_path):
+            pass
+
+
+def test_leaving_the_block_frees_the_device_even_by_exception(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), DeviceLock("cpu", False, folder=tmp_path):
+        raise KeyError
+    with DeviceLock("cpu", False, folder=tmp_path):
+        pass
+    assert (tmp_path / "cpu.lock").read_bytes() == b""
+
+
+def test_waiting_tells_who_holds_the_device_once_and_then_gets_it(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    with holding_process(tmp_path) as holder:
+
+        def end_holder() -> None:
+            holder.kill()
+            holder.wait()
+
+        patience = Patience({3: end_holder})
+        with DeviceLock(
+            "cpu", True, seen.append, folder=tmp_path, clock=patience.clock, sleep=patience.sleep
+        ):
+            assert patience.sleeps == 3
+        assert [found["pid"] for found in seen] == [holder.pid]
+        assert seen[0]["verb"] == "compare"
+
+
+def test_waiting_ends_after_the_given_seconds(tmp_path: Path) -> None:
+    patience = Patience()
+    with holding_process(tmp_path):
+        lock = DeviceLock("cpu", 2.5, folder=tmp_path, clock=patience.clock, sleep=patience.sleep)
+        with pytest.raises(TracksideError, match=r"after 2\.5 s of waiting"), lock:
+            pass
+    assert 2.5 <= patience.now < 2.7
+
+
+def test_a_lock_file_that_a_cleaner_removed_binds_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name vanishes between open and flock: the lock must be taken on the file that others will find."""
+    import fcntl
+
+    real, calls = fcntl.flock, []
+
+    def remove_then_lock(descriptor: int, operation: int) -> None:
+        if not calls:
+            (tmp_path / "cpu.lock").unlink()
+        calls.append(operation)
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_then_lock)
+    with DeviceLock("cpu", False, folder=tmp_path):
+        assert len(calls) == 2
+        with pytest.raises(TracksideError), DeviceLock("cpu", False, folder=tmp_path):
+            pass
+
+
+def test_garbage_in_the_lock_file_is_no_obstacle(tmp_path: Path) -> None:
+    with holding_process(tmp_path):
+        (tmp_path / "cpu.lock").write_text("[1")
+        with (
+            pytest.raises(TracksideError, match="by another process"),
+            DeviceLock("cpu", False, folder=tmp_path),
+        ):
+            pass
+
+
+def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "cpu.lock").symlink_to(victim)
+    with pytest.raises(TracksideError, match="cannot open the lock"), DeviceLock("cpu", folder=tmp_path):
+        pass
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("key", ["", "../cpu", "a/b", ".hidden", "cpu\n"])
+def test_a_key_that_is_no_file_name_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="a device key"):
+        DeviceLock(key)
+
+
+def test_every_process_of_a_user_looks_in_one_private_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with DeviceLock("test-of-the-default-place", False):
+        place = Path("/tmp") / f"trackside-locks-{os.getuid()}"
+        assert (place / "test-of-the-default-place.lock").exists()
+        assert place.stat().st_mode & 0o077 == 0
+
+
+def test_one_object_cannot_be_entered_twice(tmp_path: Path) -> None:
+    lock = DeviceLock("cpu", False, folder=tmp_path)
+    with lock, pytest.raises(RuntimeError, match="held by this object"), lock:
+        pass
