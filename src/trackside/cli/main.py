@@ -84,7 +84,7 @@ def _find(arguments: list[str]) -> tuple[Any, str, list[str]]:
     """The command to run, its name in messages, and its own arguments.
 
     A verb is taken from the first argument directly rather than by the root group: recent releases of Typer
-    import pydantic to parse even the absence of a root option, and `trackside VERB --help` should be quick too.
+    import pydantic to parse even the absence of a root option, and a verb's help should be quick too.
     """
     if arguments and arguments[0] in VERBS:
         module = importlib.import_module(f"trackside.cli.{arguments[0]}")
