@@ -5,11 +5,11 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.setup-done
 
 # Where there is no .venv (a GPU machine without a package index), the system's interpreter runs the source tree,
-# with the pure dependencies it lacks coming from bundle/ (see `make bundle`).
+# and what it lacks comes from bundle/ (see `make bundle`). Its own pytest plugins may not suit the bundle's pytest.
 ifneq ($(wildcard $(BIN)/python),)
 HERE_PYTHON := $(BIN)/python
 else
-HERE_PYTHON := PYTHONPATH=src:bundle $(PYTHON)
+HERE_PYTHON := PYTHONPATH=$(CURDIR)/src:$(CURDIR)/bundle PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 PYTEST_PLUGINS=pytest_timeout $(PYTHON)
 endif
 
 .DEFAULT_GOAL := help
@@ -44,8 +44,11 @@ format: $(STAMP)  ## rewrite the sources as `check` wants them
 redteam: $(STAMP)  ## candidates that cheat, each of which compare must refuse
 	$(BIN)/python -m pytest -q -m "not gpu" tests/redteam
 
+# Only files with such tests: others may import what a GPU machine does not have (scipy, hypothesis).
 test-gpu:  ## the tests that need a CUDA device
-	$(HERE_PYTHON) -m pytest -q -m gpu -rs
+	@files="$$(grep -rlE 'mark\.gpu' tests --include='test_*.py' || true)"; \
+	test -n "$$files" || { echo "no test is marked gpu" >&2; exit 1; }; \
+	set -x; $(HERE_PYTHON) -m pytest -q -m gpu -rs $$files
 
 bench: $(STAMP)  ## Trackside's own speed on this CPU
 	$(BIN)/python -m benchmarks --device cpu

@@ -13,8 +13,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-# What Trackside needs and the PyTorch images of GPU machines do not have.
-WANTED = ("pydantic", "orjson", "mcp", "pyyaml")
+# What Trackside and `make test-gpu` need and the PyTorch images of GPU machines do not have.
+WANTED = ("pydantic", "orjson", "mcp", "pyyaml", "pytest", "pytest-timeout")
 
 # What such an image has, in versions that suit its torch; a second copy on PYTHONPATH would hide them.
 PRESENT = frozenset(
