@@ -1,0 +1,181 @@
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from trackside.machine import ceilings
+from trackside.machine.ceilings import FloorCeilings, floor_ceilings
+from trackside.machine.facts import facts
+from trackside.machine.nvml import Nvml
+from trackside.records.errors import TracksideError
+
+CUDA_ANSWER = {
+    "name": "Some GPU",
+    "uuid": "GPU-1",
+    "l2_bytes": 64_000_000,
+    "times": [
+        {"place": "dram", "operation": "fill", "bytes": 1_000_000_000, "seconds": [0.4e-3, 0.5e-3]},
+        {"place": "dram", "operation": "copy", "bytes": 1_000_000_000, "seconds": [0.6e-3, 0.5e-3]},
+        # 5.5 µs of launch on top of 2.5 µs and 1.25 µs.
+        {"place": "l2", "operation": "fill", "bytes": 16_000_000, "seconds": [8e-6]},
+        {"place": "l2", "operation": "fill", "bytes": 8_000_000, "seconds": [6.75e-6]},
+        {"place": "l2", "operation": "copy", "bytes": 16_000_000, "seconds": [8e-6]},
+        {"place": "l2", "operation": "copy", "bytes": 8_000_000, "seconds": [8e-6]},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[FloorCeilings, Path]:
+    cache = tmp_path_factory.mktemp("cache")
+    return floor_ceilings("cpu", cache), cache
+
+
+def test_the_cpus_memory_is_measured(measured: tuple[FloorCeilings, Path]) -> None:
+    found, _ = measured
+    # From a slow board to a large server; a result outside is an error of units.
+    assert 1e8 < found.dram_read < 5e12
+    assert 1e8 < found.dram_write < 5e12
+    assert found.cache_read >= found.dram_read
+    assert found.cache_write >= found.dram_write
+    assert found.cache_bytes >= 1 << 18
+    assert found.n >= 2
+
+
+def test_a_measured_result_is_cached(measured: tuple[FloorCeilings, Path]) -> None:
+    found, cache = measured
+    assert floor_ceilings("cpu", cache, measure=False) == found
+
+
+def test_a_broken_cache_is_measured_again_or_said_to_be_empty(
+    measured: tuple[FloorCeilings, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found, cache = measured
+    (name,) = [path.name for path in cache.iterdir()]
+    (tmp_path / name).write_text('{"dram_read": 1')
+    with pytest.raises(TracksideError, match="no measured ceilings") as caught:
+        floor_ceilings("cpu", tmp_path, measure=False)
+    assert caught.value.kind == "not-found"
+    monkeypatch.setattr(ceilings, "_measure_cpu", lambda machine, cpus: found)
+    assert floor_ceilings("cpu", tmp_path) == found
+    assert floor_ceilings("cpu", tmp_path, measure=False) == found
+
+
+def test_an_unsteady_result_is_measured_again_and_only_raised(
+    measured: tuple[FloorCeilings, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    noisy = replace(measured[0], dram_read=10.0, dram_write=9.0, n=4, spread=0.3)
+    passes = iter([noisy, replace(noisy, dram_read=12.0, dram_write=3.0), replace(noisy, spread=0.01)])
+    monkeypatch.setattr(ceilings, "_measure_cpu", lambda machine, cpus: next(passes))
+    floor_ceilings("cpu", tmp_path)
+    second = floor_ceilings("cpu", tmp_path)
+    assert (second.dram_read, second.dram_write, second.n, second.passes) == (12.0, 9.0, 8, 2)
+    third = floor_ceilings("cpu", tmp_path)
+    assert third.dram_read == 12.0
+    assert floor_ceilings("cpu", tmp_path) == third
+
+
+def test_another_number_of_cpus_is_another_cache_entry(
+    measured: tuple[FloorCeilings, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[list[int]] = []
+
+    def measure(machine: object, cpus: list[int]) -> FloorCeilings:
+        seen.append(cpus)
+        return replace(measured[0], spread=0.0)
+
+    monkeypatch.setattr(ceilings, "_measure_cpu", measure)
+    floor_ceilings("cpu", tmp_path, cpus=[0])
+    floor_ceilings("cpu", tmp_path, cpus=[0])
+    floor_ceilings("cpu", tmp_path, cpus=[0, 1])
+    assert seen == [[0], [0, 1]]
+
+
+def test_the_choice_of_visible_gpus_is_part_of_the_cache_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ceilings, "_child", lambda *arguments: CUDA_ANSWER)
+    for visible in ("0", "1", "GPU-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        floor_ceilings("cuda:0", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_gpu_bounds_are_the_best_repetition_and_free_of_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "_child", lambda *arguments: CUDA_ANSWER)
+    found = floor_ceilings("cuda:0")
+    # A copy reads and writes: 2 GB in 0.5 ms.
+    assert found.dram_read == pytest.approx(4e12)
+    assert found.dram_write == pytest.approx(4e12)
+    # Without a usable slope the plain rate stands, and memory's speed is the least.
+    assert found.cache_read == pytest.approx(4e12)
+    # 8 MB more take 1.25 µs more; with its launch, 16 MB in 8 µs looks like 2 TB/s.
+    assert found.cache_write == pytest.approx(6.4e12)
+    assert (found.cache_bytes, found.n) == (64_000_000, 1)
+
+
+def test_a_device_of_another_name_is_refused() -> None:
+    for name in ("gpu", "cuda", "cuda:x", "mps"):
+        with pytest.raises(TracksideError, match="unknown device") as caught:
+            floor_ceilings(name)
+        assert caught.value.kind == "usage"
+
+
+def test_a_child_that_fails_hangs_or_reports_an_error_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # _child starts programs beside its own file: let that be a folder of the test.
+    monkeypatch.setattr(ceilings, "__file__", str(tmp_path / "ceilings.py"))
+    (tmp_path / "fails.py").write_text("raise MemoryError('none left')")
+    (tmp_path / "hangs.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "reports.py").write_text(
+        'print(\'{"error": {"kind": "device", "message": "cuInit failed"}}\')'
+    )
+    with pytest.raises(TracksideError, match="none left") as caught:
+        ceilings._child("fails.py", {}, "cpu")
+    assert caught.value.kind == "device"
+    with pytest.raises(TracksideError, match="cuInit failed") as caught:
+        ceilings._child("reports.py", {}, "cuda:0")
+    assert "nvidia-smi" in caught.value.remedy
+    monkeypatch.setattr(ceilings, "_TIMEOUT_SECONDS", 0.2)
+    with pytest.raises(TracksideError, match=r"more than 0.2 s") as caught:
+        ceilings._child("hangs.py", {}, "cpu")
+    assert caught.value.exit_code == 124
+
+
+def test_without_a_gpu_the_program_prints_an_error_document_and_exits_3() -> None:
+    if isinstance(Nvml.open(), Nvml):
+        pytest.skip("this machine has a GPU")
+    command = [sys.executable, "-m", "trackside.machine.ceilings", "--device", "cuda:0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["error"]["kind"] == "unsupported"
+
+
+def test_measuring_never_takes_more_than_an_eighth_of_a_small_memory() -> None:
+    machine = facts()
+    small = replace(machine, limits=replace(machine.limits, memory_bytes=256 << 20))
+    assert ceilings._dram_bytes(32 << 20, small) == 32 << 20
+    large = replace(machine, memory=replace(machine.memory, total_bytes=1 << 40))
+    assert ceilings._dram_bytes(32 << 20, large) == 128 << 20
+    assert ceilings._dram_bytes(1 << 30, large) == 512 << 20
+
+
+@pytest.mark.gpu
+def test_a_real_gpus_memory_is_measured(gpu: int, tmp_path: Path) -> None:
+    found: FloorCeilings = floor_ceilings("cuda:0", tmp_path)
+    print(json.dumps(asdict(found), indent=1))
+    assert 1e10 < found.dram_read < 5e13
+    assert found.cache_read >= found.dram_read
+    assert found.n >= 5
+    assert floor_ceilings("cuda:0", tmp_path, measure=False) == found
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_does_not_exist_is_not_found(gpu: int) -> None:
+    with pytest.raises(TracksideError, match="cuda:99") as caught:
+        floor_ceilings("cuda:99")
+    assert caught.value.kind == "not-found"
