@@ -13,7 +13,8 @@ from typing import Any
 
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_NO_DEVICE, _INVALID_DEVICE = 100, 101  # CUDA_ERROR_*
+# CUDA_ERROR_NO_DEVICE: there is none at all; CUDA_ERROR_INVALID_DEVICE: not one of this number.
+_KINDS = {100: "unsupported", 101: "not-found"}
 
 # Two such buffers: far larger than any L2, and still short enough for a hundred repetitions.
 _DRAM_BYTES = 1 << 30
@@ -78,7 +79,7 @@ class _Driver:
         if status:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(status, ctypes.byref(text))
-            kind = "not-found" if status in (_NO_DEVICE, _INVALID_DEVICE) else "device"
+            kind = _KINDS.get(status, "device")
             reason = (text.value or b"no text").decode("utf-8", "replace")
             raise _CudaError(kind, f"{name} failed with error {status}: {reason}")
 

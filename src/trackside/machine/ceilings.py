@@ -283,7 +283,7 @@ def _child(program: str, arguments: dict[str, Any], device: str) -> dict[str, An
     except subprocess.TimeoutExpired:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            # A process stuck in the driver outlives even the kill until the driver lets go: do not wait for it.
+            # A process stuck in the driver outlives even the kill until the driver lets go: no use waiting.
             process.communicate(timeout=_REAP_SECONDS)
         raise TracksideError(
             "timeout",
