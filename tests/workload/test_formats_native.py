@@ -53,6 +53,21 @@ def test_a_candidate_without_setup_uses_the_baselines(data: Path) -> None:
     )
 
 
+def test_the_baselines_setup_runs_once_loaded_and_leaves_the_candidates_helpers_first(write) -> None:
+    base = write(
+        "import time\nLOADED = time.monotonic_ns()\ndef inputs(seed, device): ...\n"
+        "def setup(seed, device): return LOADED\ndef run(state, a): ...",
+        "one/base.py",
+    )
+    write("NAME = 'of the baseline'", "one/helper.py")
+    write("NAME = 'of the candidate'", "two/helper.py")
+    path = write("def run(state, a):\n    import helper\n    return helper.NAME", "two/new.py")
+    candidate = load(path, "candidate", "native", baseline_path=base)
+    state = candidate.setup(1, "cpu")
+    assert candidate.setup(2, "cpu") == state
+    assert candidate.call(state, (0,)) == "of the candidate"
+
+
 def test_a_candidate_that_takes_no_state_gets_none(write) -> None:
     base = write(
         "def inputs(seed, device): ...\ndef setup(seed, device): return 1\ndef run(state, a): ...", "base.py"

@@ -36,7 +36,9 @@ def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
     if facts.role == "candidate":
         return workload
     assert task is not None, "describe() accepts a GPU MODE baseline only with its task.yml"
-    reference = module if facts.entry == "ref_kernel" else import_file(task.reference, "reference")
+    reference = (
+        module if facts.entry == "ref_kernel" else import_file(task.reference, "reference", first=False)
+    )
     workload.inputs = _inputs(required_callable(reference, "generate_input", task.reference), task)
     workload.shapes = list(task.shapes) or None
     workload.probe_shapes = list(task.probe_shapes) or None

@@ -50,18 +50,24 @@ def offer_modules(files: Mapping[str, Path]) -> None:
         sys.meta_path.insert(0, _OfferedModules(files))
 
 
-def import_file(path: Path, role: str) -> ModuleType:
+def import_file(path: Path, role: str, *, first: bool = True) -> ModuleType:
     """Run `path` as a module of its own.
+
+    Args:
+        path: the file.
+        role: part of the private name.
+        first: whether its folder goes to the front of the import path. Not for a second file in one process:
+            the first one's later imports must still find its own helpers.
 
     Raises:
         TracksideError: missing-dependency for a module that is not installed, else workload.
     """
     path = path.resolve()
     folder = str(path.parent)
-    if folder in sys.path:
-        sys.path.remove(folder)
-    # First, so that a helper beside the file wins over an installed package of the same name.
-    sys.path.insert(0, folder)
+    if first or folder not in sys.path:
+        # In front, so that a helper beside the file wins over an installed package of the same name.
+        sys.path[:] = [entry for entry in sys.path if entry != folder]
+        sys.path.insert(0 if first else 1, folder)
     name = f"_trackside_{role}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = _spec(name, path)
     if spec is None or spec.loader is None:

@@ -38,11 +38,16 @@ def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
     model = required_callable(module, facts.entry, path)
     own = _init_inputs(module, path) if callable(getattr(module, "get_init_inputs", None)) else None
 
+    of_baseline: list[Callable[[int, str], _InitArgs]] = []
+
     def setup(seed: int, device: str) -> Any:
         arguments = workload.init_args
         if arguments is None and facts.role == "candidate" and baseline_path is not None:
-            baseline = import_file(baseline_path, "baseline")
-            arguments = _init_inputs(baseline, baseline_path)(seed, device)
+            if not of_baseline:
+                of_baseline.append(
+                    _init_inputs(import_file(baseline_path, "baseline", first=False), baseline_path)
+                )
+            arguments = of_baseline[0](seed, device)
         if arguments is None:
             if own is None and not _needs_nothing(model):
                 raise fault(

@@ -106,9 +106,13 @@ def _baseline_setup(candidate: FileFacts, baseline_path: Path) -> Callable[..., 
     if wanted is not None and given is not None and given != wanted:
         return None
 
+    loaded: list[Callable[..., Any]] = []
+
     def setup(seed: int, device: str) -> Any:
-        module = import_file(baseline.source, "baseline")
-        seed_all(seed)
-        return required_callable(module, "setup", baseline.source)(seed, device)
+        if not loaded:
+            module = import_file(baseline.source, "baseline", first=False)
+            loaded.append(required_callable(module, "setup", baseline.source))
+            seed_all(seed)
+        return loaded[0](seed, device)
 
     return setup
