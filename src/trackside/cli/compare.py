@@ -1,0 +1,228 @@
+"""`trackside compare`: is the candidate faster than the baseline, and still right?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.records.errors import TracksideError
+
+app = verb_app()
+
+_EXIT_CODES = {
+    "rejected": 1,
+    "slower": 1,
+    "equivalent": 1,
+    "faster": 1,
+    "not-comparable": 3,
+    "inconclusive": 4,
+}
+"""When the claim does not hold."""
+
+
+@app.command()
+def compare(
+    baseline: Annotated[
+        str | None, typer.Argument(help="Workload file, task folder, or with --command a command line.")
+    ] = None,
+    candidate: Annotated[str | None, typer.Argument(help="The file or command to judge.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    metric: Annotated[
+        str, typer.Option(help="device: the work alone; wall: a whole call from the host.")
+    ] = "device",
+    claim: Annotated[str, typer.Option(help="What exit code 0 means: faster, or not-slower.")] = "faster",
+    budget: Annotated[
+        float, typer.Option(help="Seconds for the whole comparison, compilation aside.")
+    ] = 60.0,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Smallest relative difference that matters (default 0.02 on a CPU, 0.005 on a GPU)."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Two worker pairs: a first look, never certified.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Repeatable inputs; known seeds lower the certificate.")
+    ] = None,
+    pairs: Annotated[int | None, typer.Option(help="Worker pairs (default 6 on a CPU, 8 on a GPU).")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of each arm (default: all cores but the judge's).")
+    ] = None,
+    build_timeout: Annotated[
+        float, typer.Option(help="Seconds for loading, set-up and compilation.")
+    ] = 300.0,
+    command: Annotated[
+        bool, typer.Option("--command", help="Compare two command lines instead of two files.")
+    ] = False,
+    output: Annotated[
+        list[str] | None,
+        typer.Option(help="With --command: a file that both commands write, to be compared."),
+    ] = None,
+    explain: Annotated[
+        str | None, typer.Option(help="Say what a check looks for, and what it saw in the last run.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Is CANDIDATE faster than BASELINE, and still right?
+
+    Exit codes: 0 the claim holds, 1 it does not, 3 not comparable here, 4 inconclusive.
+    """
+    if explain is not None:
+        return _explain(explain, as_json)
+    if baseline is None or candidate is None:
+        raise TracksideError(
+            "usage", "found no two things to compare", "trackside compare BASELINE CANDIDATE"
+        )
+    _validate(device, metric, claim, budget, delta)
+    if command:
+        from trackside.comparison.commands import CommandOptions, run_commands
+
+        record = run_commands(
+            CommandOptions(
+                baseline,
+                candidate,
+                tuple(output or ()),
+                claim=claim,
+                budget=budget,
+                delta=delta,
+                quick=quick,
+                pairs=pairs,
+            ),
+            _Live(as_json).update,
+        )
+    else:
+        from trackside.comparison.trial import Options, run_trial
+
+        options = Options(
+            Path(baseline),
+            Path(candidate),
+            device=device,
+            metric=metric,
+            claim=claim,
+            budget=budget,
+            delta=delta,
+            quick=quick,
+            seed=seed,
+            pairs=pairs,
+            threads=threads,
+            build_timeout=build_timeout,
+        )
+        with _Live(as_json) as live:
+            record = run_trial(options, live.update)
+    document = record.to_dict()
+    if as_json:
+        write_json(document)
+    else:
+        from trackside.report.compare_text import render
+
+        render(document, results())
+    return 0 if record.holds else _EXIT_CODES[record.verdict]
+
+
+def _validate(device: str, metric: str, claim: str, budget: float, delta: float | None) -> None:
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()) or (kind == "cpu" and number):
+        raise TracksideError("usage", f"found --device {device}", "needed: cpu, cuda or cuda:N")
+    if metric not in ("device", "wall"):
+        raise TracksideError("usage", f"found --metric {metric}", "needed: device or wall")
+    if claim not in ("faster", "not-slower"):
+        raise TracksideError("usage", f"found --claim {claim}", "needed: faster or not-slower")
+    if not 5 <= budget <= 86_400:
+        raise TracksideError("usage", f"found --budget {budget}", "needed: 5 to 86400 seconds")
+    if delta is not None and not 0 < delta < 1:
+        raise TracksideError("usage", f"found --delta {delta}", "needed: a fraction such as 0.02")
+
+
+def _explain(name: str, as_json: bool) -> int:
+    from trackside.comparison.checks import CATALOGUE
+    from trackside.report.compare_text import explain
+    from trackside.store.runs import RunStore
+
+    if name not in CATALOGUE:
+        import difflib
+
+        near = difflib.get_close_matches(name, CATALOGUE, 3, 0.3) or list(CATALOGUE)[:5]
+        raise TracksideError("usage", f"there is no check `{name}`", f"try one of: {', '.join(near)}")
+    result = None
+    for summary in RunStore().list():
+        if summary.verb == "compare" and summary.state == "done":
+            record = RunStore().load(summary.id)
+            result = next((c for c in record["checks"] if c["id"] == name), None)
+            break
+    check = CATALOGUE[name]
+    if as_json:
+        write_json(
+            {
+                "schema": "trackside.check/1",
+                "id": check.id,
+                "looks_for": check.looks_for,
+                "catches": check.catches,
+                "on_fail": check.on_fail,
+                "last": result,
+            }
+        )
+    else:
+        explain(check, result, results())
+    return 0
+
+
+_PHASES = {
+    "start": "starting worker templates",
+    "waiting": "waiting for the device",
+    "baseline": "running the baseline alone: outputs, oracle, speed",
+    "audit": "running the candidate: structure, outputs, inputs, lifetime",
+    "probes": "probing with inputs off the beaten distribution",
+    "floor": "measuring the physical floor",
+    "shape": "next shape",
+    "quads": "timing",
+}
+
+
+class _Live:
+    """One line on a terminal that changes; elsewhere one line per phase. Always on stderr."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._console = narration()
+        self._status: Any = None
+        self._last = ""
+        self._quiet = quiet and not self._console.is_terminal
+
+    def __enter__(self) -> _Live:
+        if self._console.is_terminal:
+            self._status = self._console.status("starting")
+            self._status.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def update(self, event: dict[str, Any]) -> None:
+        phase = event["phase"]
+        text = _PHASES.get(phase, phase)
+        if phase == "shape":
+            if event["count"] == 1:
+                return
+            text = f"shape {event['number']} of {event['count']}: {event['shape']}"
+        elif phase == "waiting":
+            text = f"waiting: {event['holder'].get('verb', 'another run')} (process {event['holder'].get('pid', '?')}) holds the device"
+        elif phase == "quads":
+            low, high = event["low"], event["high"]
+            interval = (
+                f"ratio so far {low:.3f} to {high:.3f}" if low and high else "too few quads for an interval"
+            )
+            text = f"timing: pair {event['pair']} of {event['pairs']}, {event['quads']} quads, {interval}"
+            if event.get("clock_mhz"):
+                text += f", {event['clock_mhz']:.0f} MHz"
+        if self._status is not None:
+            self._status.update(text)
+        elif not self._quiet and phase != self._last:
+            self._console.print(
+                text if phase != "quads" else "timing: fresh worker pairs, randomised quads", highlight=False
+            )
+        self._last = phase

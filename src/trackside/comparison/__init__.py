@@ -1,0 +1,1 @@
+"""The trial: feeder, schedule, clocks, oracle, probes, checks and verdict."""

@@ -1,0 +1,94 @@
+"""How far outputs lie from the oracle, in bins of the oracle's magnitude. Runs in the reference process.
+
+Bins make small values count: one norm over everything accepts zeros wherever the oracle is small.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+__all__ = ["ZERO_BIN", "as_real", "locate", "measure"]
+
+# Bins span a factor of 16 (4 binary exponents) from the smallest subnormal double to the largest.
+_EXPONENTS_PER_BIN = 4
+_LOWEST_EXPONENT = -1080
+_BINS = 540
+ZERO_BIN = _BINS - 1
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def _bin_index(oracle: torch.Tensor) -> torch.Tensor:
+    exponent = torch.frexp(oracle).exponent.long()
+    index = torch.div(exponent - _LOWEST_EXPONENT, _EXPONENTS_PER_BIN, rounding_mode="floor")
+    return torch.where(oracle == 0, ZERO_BIN, index)
+
+
+def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
+    """Error of `found` against a float64 `oracle`, per bin: count, squared error, largest error, squared oracle.
+
+    Where the oracle, rounded to the output's type, is not finite, the output must be the same NaN or
+    infinity; positions where it is not are counted as `nonfinite` and the first is named.
+    """
+    dtype = as_real(found).dtype
+    found64, oracle = as_real(found).reshape(-1).double(), as_real(oracle).reshape(-1)
+    rounded = oracle.to(dtype).double()
+    finite = torch.isfinite(rounded)
+    wrong_kind = torch.where(
+        finite,
+        ~torch.isfinite(found64),
+        (torch.isnan(rounded) != torch.isnan(found64)) | ((rounded != found64) & ~torch.isnan(rounded)),
+    )
+    use = finite & torch.isfinite(found64)
+    everything = bool(use.all())
+    values, wanted = (found64, oracle) if everything else (found64[use], oracle[use])
+    error = (values - wanted).abs_()
+    index = _bin_index(wanted)
+    count = torch.bincount(index, minlength=_BINS)
+    squares = torch.bincount(index, weights=error * error, minlength=_BINS)
+    power = torch.bincount(index, weights=wanted * wanted, minlength=_BINS)
+    largest = torch.zeros(_BINS, dtype=torch.float64, device=error.device).scatter_reduce_(
+        0, index, error, "amax"
+    )
+    table = torch.stack([count.double(), squares, largest, power]).cpu()
+    bins = {str(b): table[:, b].tolist() for b in torch.nonzero(table[0]).reshape(-1).tolist()}
+    bad = int(wrong_kind.sum())
+    first = int(torch.nonzero(wrong_kind).reshape(-1)[0]) if bad else None
+    return {
+        "bins": bins,
+        "nonfinite": bad,
+        "nonfinite_at": first,
+        "expected": _number(oracle[first]) if first is not None else None,
+        "found": _number(found64[first]) if first is not None else None,
+        "elements": found64.numel(),
+    }
+
+
+def locate(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float]) -> dict[str, Any]:
+    """The element furthest beyond what its bin allows."""
+    shape = list(found.shape)
+    found64, oracle = as_real(found).reshape(-1).double(), as_real(oracle).reshape(-1)
+    limits = torch.full((_BINS,), math.inf, dtype=torch.float64, device=oracle.device)
+    for name, value in allowed.items():
+        limits[int(name)] = max(value, 1e-300)
+    excess = (found64 - oracle).abs() / limits[_bin_index(torch.nan_to_num(oracle))]
+    at = int(torch.nan_to_num(excess, nan=math.inf).argmax())
+    return {"index": _position(at, shape), "expected": _number(oracle[at]), "found": _number(found64[at])}
+
+
+def _position(flat: int, shape: list[int]) -> list[int]:
+    position = []
+    for size in reversed(shape):
+        position.append(flat % size)
+        flat //= size
+    return position[::-1]
+
+
+def _number(value: torch.Tensor) -> float | str:
+    number = float(value)
+    return number if math.isfinite(number) else str(number)

@@ -1,0 +1,371 @@
+"""The judge's hands: the reference process and the arms' workers, and one timed slot from go to private copy."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trackside.comparison.checks import Ledger
+from trackside.records.errors import TracksideError
+from trackside.workload.channel import ChannelTimeout
+from trackside.workload.fleet import Fleet, Process, ProcessFailed, Template
+from trackside.workload.memory import ArenaShape
+
+__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot"]
+
+BASELINE, CANDIDATE = "baseline", "candidate"
+_REFERENCE_TIMEOUT = 300.0
+_START_TIMEOUT = 60.0
+
+_ITEM_BYTES = {
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+    "complex128": 16,
+    "complex64": 8,
+    "complex32": 4,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint64": 8,
+    "uint32": 4,
+    "uint16": 2,
+    "uint8": 1,
+    "bool": 1,
+}
+
+_clock = time.perf_counter_ns
+
+
+@dataclass
+class Call:
+    """One call of one arm: which set it saw, what came out, how long the worker says it took."""
+
+    id: int
+    set: int
+    seed: int
+    leaves: list[dict[str, Any]]
+    ns: float
+    host: int
+
+
+@dataclass
+class Slot:
+    """A batch of calls between one go and one private copy."""
+
+    calls: list[Call]
+    judge_ns: int
+    hooks: list[str]
+
+
+@dataclass
+class Arm:
+    """One arm's present worker."""
+
+    name: str
+    path: Path
+    process: Process
+    call_timeout: float
+    setup_seed: int = 0
+    build_seconds: float = 0.0
+    flags: dict[str, Any] = field(default_factory=dict)
+
+
+class Bench:
+    """Owns the processes of a trial and everything that is asked of them."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        templates: list[Template],
+        device: str,
+        cpus: Sequence[int],
+        judge_cpus: Sequence[int],
+        readable: Sequence[str],
+        build_timeout: float,
+        ledger: Ledger,
+        rng: random.Random,
+    ) -> None:
+        self.fleet, self.templates, self.device = fleet, templates, device
+        self._cpus, self._judge_cpus, self._readable = cpus, judge_cpus, readable
+        self.build_timeout = build_timeout
+        self.ledger, self.rng = ledger, rng
+        self._next = 0
+        self.reference: Process
+        self.arms: dict[str, Arm] = {}
+        self.spec: dict[str, Any] = {}
+        self.shape: Any = None
+        self.contract: dict[str, Any] = {"inputs": [], "state": [], "restore": False}
+        self.output_bytes = 1 << 16
+        self.derive = False
+        self.baseline: Path
+
+    def id(self) -> int:
+        self._next += 1
+        return self._next
+
+    def seed(self) -> int:
+        return self.rng.getrandbits(62)
+
+    # -- the reference process -------------------------------------------------------------------
+
+    def start_reference(self, path: Path) -> dict[str, Any]:
+        self.baseline = path
+        self.reference = self.fleet.spawn(
+            self.templates[0],
+            "reference",
+            "trackside.comparison.reference",
+            self.device,
+            self._judge_cpus,
+            "reference",
+            _folder(path),
+            self._readable,
+            _START_TIMEOUT,
+        )
+        return self.ask("load", path=str(path))
+
+    def ask(self, op: str, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
+        """Ask the reference process; what goes wrong there is the baseline's (or our) fault, never the candidate's."""
+        try:
+            answer = self.reference.ask(op, _REFERENCE_TIMEOUT, fds, **message)
+        except ProcessFailed as error:
+            raise TracksideError(
+                "workload",
+                f"the reference process {error.detail} while asked to `{op}`; its output ends: {error.log[-500:]}",
+                "run the baseline file by hand; look for what exhausts memory or crashes in `inputs` or `reference`",
+            ) from error
+        raised = answer.get("raised")
+        if raised:
+            where = f" at {raised['where']}" if raised["where"] else ""
+            kind = "device" if raised["memory"] else "workload"
+            raise TracksideError(
+                kind,
+                f"the baseline's file raised {raised['type']}{where} in `{op}`: {raised['message']}",
+                "smaller sizes, or a device with more memory"
+                if raised["memory"]
+                else "repair the baseline file; it is the authority on inputs and reference",
+            )
+        return answer
+
+    def draw(self, kind: str = "fresh", base: int | None = None) -> int | None:
+        """A new set's id, or None when that kind of set cannot be made from these inputs."""
+        set_id = self.id()
+        answer = self.ask("draw", id=set_id, kind=kind, seed=self.seed(), shape=self.shape, base=base)
+        return None if "skipped" in answer else set_id
+
+    def draw_timed(self) -> int:
+        made = self.draw("derived" if self.derive else "fresh")
+        assert made is not None
+        return made
+
+    # -- arms ------------------------------------------------------------------------------------
+
+    def start(
+        self, name: str, path: Path, format: str, template: int, setup_seed: int, slots: int, timeout: float
+    ) -> Arm:
+        """Start a fresh worker for an arm: load its file, set up, map its arena."""
+        old = self.arms.pop(name, None)
+        if old is not None:
+            old.process.kill()
+        started = time.monotonic()
+        try:
+            process = self.fleet.spawn(
+                self.templates[template % len(self.templates)],
+                name,
+                "trackside.workload.worker",
+                self.device,
+                self._cpus,
+                name,
+                _folder(path),
+                self._readable,
+                _START_TIMEOUT,
+            )
+        except ChannelTimeout as error:
+            raise TracksideError(
+                "internal", "a worker did not start in time", "look at the machine's load and memory"
+            ) from error
+        arm = Arm(name, path, process, timeout, setup_seed)
+        self.arms[name] = arm
+        self.tell(
+            arm,
+            "load",
+            self.build_timeout,
+            path=str(path),
+            role=name,
+            format=format,
+            baseline=str(self.baseline),
+        )
+        self.tell(arm, "setup", self.build_timeout, seed=setup_seed)
+        self.map_arena(arm, slots)
+        arm.build_seconds = time.monotonic() - started
+        return arm
+
+    def map_arena(self, arm: Arm, slots: int) -> None:
+        shape = ArenaShape(slots, self.spec["bytes"], self.output_bytes)
+        answer = self.ask("arena", arm=arm.name, shape=shape.to_json())
+        fds = [self.reference.channel.fds.pop(0)] if "handle" not in answer else []
+        message = {
+            "shape": shape.to_json(),
+            "spec": self.spec,
+            **({"handle": answer["handle"]} if "handle" in answer else {}),
+        }
+        self.tell(arm, "arena", 60, fds, **message)
+        for fd in fds:
+            os.close(fd)
+        self.tell(arm, "contract", 60, **self.contract)
+
+    def tell(
+        self, arm: Arm, op: str, timeout: float, fds: Sequence[int] = (), **message: Any
+    ) -> dict[str, Any]:
+        """Ask an arm; what goes wrong in the candidate rejects it, in the baseline it is an error."""
+        try:
+            answer = arm.process.ask(op, timeout, fds, **message)
+        except ProcessFailed as error:
+            self._blame(arm, op, error)
+            raise
+        raised = answer.get("raised")
+        if raised:
+            where = f" at {raised['where']}" if raised["where"] else ""
+            text = f"{raised['type']}{where} in `{op}`: {raised['message']}"
+            if arm.name == CANDIDATE:
+                self.ledger.failed(
+                    "worker-survives", f"the candidate raised {text}", traceback=raised.get("traceback", "")
+                )
+            kind = "device" if raised.get("memory") else "workload"
+            raise TracksideError(kind, f"the {arm.name} raised {text}", "make the file run on its own first")
+        return answer
+
+    def _blame(self, arm: Arm, op: str, error: ProcessFailed) -> None:
+        text = f"the {arm.name} {error.detail}" + (f" during `{op}`" if error.how != "timeout" else "")
+        if arm.name == CANDIDATE:
+            check = "protocol-intact" if error.how == "forged" else "worker-survives"
+            self.ledger.failed(check, text, log=error.log[-1000:])
+        raise TracksideError(
+            "timeout" if error.how == "timeout" else "workload",
+            f"{text}; its output ends: {error.log[-500:]}",
+            "make the file run on its own first",
+        ) from error
+
+    # -- one slot --------------------------------------------------------------------------------
+
+    def run(
+        self,
+        arm: Arm,
+        sets: Sequence[int],
+        seeds: Sequence[int],
+        mode: str = "plain",
+        keep: bool = False,
+        poison: bool = False,
+        flushes: int = 1,
+        timeout: float | None = None,
+    ) -> Slot:
+        """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs."""
+        slots = list(range(len(sets)))
+        calls = [self.id() for _ in sets]
+        t0 = _clock()
+        self.ask("fill", arm=arm.name, slots=slots, sets=list(sets))
+        answer = self.tell(
+            arm,
+            "calls",
+            timeout or arm.call_timeout,
+            slots=slots,
+            seeds=list(seeds),
+            mode=mode,
+            keep=keep,
+            poison=poison,
+            flushes=flushes,
+        )
+        leaves = self._leaves(arm, answer, len(sets))
+        sizes = [
+            max((f["offset"] + f["span"] for f in facts if "offset" in f), default=0) for facts in leaves
+        ]
+        taken = self.ask("take", arm=arm.name, slots=slots, calls=calls, bytes=sizes)
+        t3 = _clock()
+        if not taken["guards"] and arm.name == CANDIDATE:
+            self.ledger.failed(
+                "protocol-intact", "the candidate wrote past the end of a slot of shared memory"
+            )
+        try:
+            times = [float(t) for t in answer["ns"]]
+            host = [int(t) for t in answer["host"]]
+            hooks = [str(h) for h in answer["hooks"]]
+            if len(times) != len(sets) or len(host) != len(sets) or not all(0 <= t < 1e15 for t in times):
+                raise ValueError("times")
+        except (KeyError, TypeError, ValueError):
+            self.ledger.failed("protocol-intact", f"the {arm.name}'s answer to `calls` is malformed")
+            raise TracksideError("internal", "a worker's answer is malformed", "please report this") from None
+        made = [
+            Call(c, s, d, f, t, h)
+            for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
+        ]
+        return Slot(made, t3 - t0, hooks)
+
+    def _leaves(self, arm: Arm, answer: dict[str, Any], count: int) -> list[list[dict[str, Any]]]:
+        if "modes" in answer:
+            detail = f"{answer['modes']} torch dispatch or function mode(s) active after call {answer.get('index', 0)}: they could do the work inside the harness's own copy"
+            if arm.name == CANDIDATE:
+                self.ledger.failed("harness-intact", detail)
+            raise TracksideError(
+                "workload", f"the {arm.name} leaves {detail}", "close the mode before `run` returns"
+            )
+        try:
+            found: list[list[dict[str, Any]]] = []
+            for entry in answer["leaves"]:
+                facts = found[-1] if entry == "same" else entry
+                for fact in facts:
+                    _validate(fact, self.output_bytes)
+                found.append(facts)
+            if len(found) != count:
+                raise ValueError("count")
+            return found
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            self.ledger.failed(
+                "protocol-intact", f"the {arm.name}'s description of its outputs is malformed: {error!r}"
+            )
+            raise TracksideError("internal", "a worker's answer is malformed", "please report this") from None
+
+    def forget(self, slots: Sequence[Slot]) -> None:
+        self.ask(
+            "forget",
+            sets=sorted({c.set for s in slots for c in s.calls}),
+            calls=[c.id for s in slots for c in s.calls],
+        )
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def _validate(fact: Any, capacity: int) -> None:
+    """Facts come from the candidate's process: types and bounds are checked before anyone uses them."""
+    if not isinstance(fact, dict) or not isinstance(fact["path"], str) or not isinstance(fact["kind"], str):
+        raise TypeError("leaf")
+    if fact["kind"] != "tensor":
+        return
+    sizes = [*fact["shape"], *fact["stride"], fact["span"], fact["storage"]]
+    if not all(isinstance(n, int) and n >= 0 for n in sizes) or len(fact["shape"]) != len(fact["stride"]):
+        raise ValueError("sizes")
+    if not isinstance(fact["device"], str) or fact["dtype"] not in _ITEM_BYTES:
+        raise TypeError("dtype")
+    last = sum((n - 1) * step for n, step in zip(fact["shape"], fact["stride"], strict=True)) + 1
+    if fact["span"] != (0 if 0 in fact["shape"] else last * _ITEM_BYTES[fact["dtype"]]):
+        raise ValueError("span")
+    if "offset" in fact and not (
+        isinstance(fact["offset"], int)
+        and fact["offset"] % 256 == 0
+        and fact["offset"] >= 0
+        and fact["offset"] + fact["span"] <= capacity
+    ):
+        raise ValueError("offset")

@@ -1,0 +1,85 @@
+"""Physics: the least time that moving the necessary bytes takes at this machine's measured ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trackside.comparison.audit import Study
+from trackside.comparison.bench import CANDIDATE, Bench
+from trackside.comparison.checks import Ledger
+from trackside.comparison.measure import Measurement
+from trackside.machine.ceilings import floor_ceilings
+from trackside.machine.facts import MachineFacts
+from trackside.records.errors import TracksideError
+from trackside.stats.spread import quantile
+
+__all__ = ["judge", "prepare"]
+
+# Ceilings are the best of n, yet may have been measured on a busy machine: only clearly less than the floor is impossible.
+_MARGIN = 0.7
+
+
+def prepare(
+    bench: Bench,
+    study: Study,
+    device: str,
+    cache: Path,
+    cpus: Sequence[int],
+    machine: MachineFacts,
+    ledger: Ledger,
+) -> dict[str, Any] | None:
+    """The floor for this task, or None where no ceiling could be measured."""
+    try:
+        ceilings = floor_ceilings(
+            "cpu" if device == "cpu" else bench.device, cache, cpus=list(cpus), machine=machine
+        )
+    except TracksideError as error:
+        ledger.unknown("above-floor", f"no measured ceilings: {error.message}")
+        return None
+    needed = {"leaves": [], "bytes": 0}
+    if not study.random:
+        probe = bench.draw()
+        assert probe is not None
+        needed = bench.ask("necessity", set=probe, seed=bench.seed())
+        bench.ask("forget", sets=[probe], calls=[])
+    moved = study.output_bytes + needed["bytes"]
+    cached = moved <= ceilings.cache_bytes
+    speed = (
+        max(ceilings.cache_read, ceilings.cache_write)
+        if cached
+        else max(ceilings.dram_read, ceilings.dram_write)
+    )
+    return {
+        "seconds": moved / speed,
+        "bytes": moved,
+        "output_bytes": study.output_bytes,
+        "necessary_input_bytes": needed["bytes"],
+        "bytes_per_s": speed,
+        "ceiling": ("cache" if cached else "memory") + f", {ceilings.method}",
+        "measured_at": ceilings.measured_at,
+        "n": ceilings.n,
+        "spread": ceilings.spread,
+    }
+
+
+def judge(floor: dict[str, Any] | None, measurement: Measurement, ledger: Ledger) -> None:
+    """Fail a candidate that is faster than its bytes can be moved."""
+    times = measurement.samples.get((CANDIDATE, "device"), [])
+    if floor is None or not times:
+        return
+    middle = quantile(times, 0.5) / 1e9
+    floor["candidate_over_floor"] = middle / floor["seconds"] if floor["seconds"] else None
+    if middle < _MARGIN * floor["seconds"]:
+        ledger.failed(
+            "above-floor",
+            f"{middle * 1e6:.2f} µs is less than the {floor['seconds'] * 1e6:.2f} µs that {floor['bytes']:,} bytes need at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
+        )
+    else:
+        ledger.passed(
+            "above-floor",
+            f"{middle / floor['seconds']:.1f} times the floor of {floor['seconds'] * 1e6:.2f} µs"
+            if floor["seconds"]
+            else "no bytes to move",
+        )

@@ -1,0 +1,331 @@
+"""The timed part: fresh worker pairs, randomised quads, a secret share of the timed calls checked."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trackside.comparison.audit import (
+    Study,
+    check_call,
+    check_environment,
+    check_inputs,
+    learn,
+    match_parameters,
+)
+from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
+from trackside.stats.intervals import RunningSignSequence
+from trackside.stats.quads import quad_log_ratio
+from trackside.stats.spread import quads_needed, robust_sigma
+
+__all__ = ["Measurement", "Pair", "Plan", "Quad", "measure", "plan_batch"]
+
+# Slots as short as the clock allows: drift between slots is what quads cannot cancel.
+_SLOT_NS = {"cpu": 10e6, "cuda": 2e6}
+_MAX_BATCH = {"cpu": 32, "cuda": 24}
+_ARENA_BYTES = {"cpu": 192 << 20, "cuda": 4 << 30}
+_MIN_QUADS, _MAX_QUADS, _FIRST_QUADS = 6, 60, 10
+_WARM_SLOTS = {"cpu": 2, "cuda": 3}
+# Share of a quad's time that checking its outputs may take on top.
+_CHECK_SHARE = 0.8
+# One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
+_FLUSH_NS = 80e3
+_MAX_FLUSHES = 24
+# Every so many device quads, one that times the call from the host, hot.
+_WALL_EVERY = 3
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was fixed before the first timed call."""
+
+    device: str
+    pairs: int
+    batch: int
+    flushes: int
+    delta: float
+    metric: str
+    seconds: float
+    host_bound: bool
+
+    @property
+    def kind(self) -> str:
+        return "cpu" if self.device == "cpu" else "cuda"
+
+
+@dataclass
+class Quad:
+    """Four slots, ABBA or BAAB."""
+
+    order: str
+    mode: str
+    ns: list[float]
+    totals: list[float]
+    judge_ns: list[float]
+    host: list[float]
+    busy: list[float]
+    began: int
+    ended: int
+
+    @property
+    def log_ratio(self) -> float:
+        return quad_log_ratio(self.ns, self.order)  # type: ignore[arg-type]
+
+    def to_record(self) -> dict[str, Any]:
+        return {
+            "order": self.order,
+            "mode": self.mode,
+            "ns": [round(x, 1) for x in self.ns],
+            "judge_ns": [round(x) for x in self.judge_ns],
+            "host": [round(x) for x in self.host],
+            "busy": [round(x, 4) for x in self.busy],
+            "totals": [round(x, 1) for x in self.totals],
+        }
+
+
+@dataclass
+class Pair:
+    """One fresh pair of workers."""
+
+    index: int
+    quads: list[Quad] = field(default_factory=list)
+    peaks: dict[str, dict[str, int | None]] = field(default_factory=dict)
+
+
+@dataclass
+class Measurement:
+    """All pairs, and what the candidate's calls looked like one by one."""
+
+    plan: Plan
+    pairs: list[Pair] = field(default_factory=list)
+    samples: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    """(arm, series) -> times of single calls in ns; series are `device`, `hot` and `wall`."""
+    calls: int = 0
+    checked: int = 0
+
+
+def plan_batch(study: Study, spec_bytes: int, output_bytes: int, device: str, flushes: int) -> int:
+    """How many calls a slot holds."""
+    kind = "cpu" if device == "cpu" else "cuda"
+    per_call = max(study.run_ns, 1e3) + (flushes * _FLUSH_NS if kind == "cuda" else 0)
+    wanted = round(_SLOT_NS[kind] / per_call)
+    room = _ARENA_BYTES[kind] // max(1, spec_bytes + output_bytes)
+    return int(max(1, min(wanted, _MAX_BATCH[kind], room)))
+
+
+def plan_flushes(enqueue_ns: float) -> tuple[int, bool]:
+    """Flushes that outlast enqueueing, and whether even the most of them would not."""
+    wanted = math.ceil(1.4 * enqueue_ns / _FLUSH_NS)
+    return max(1, min(wanted, _MAX_FLUSHES)), wanted > _MAX_FLUSHES
+
+
+def measure(
+    bench: Bench,
+    plan: Plan,
+    study: Study,
+    files: dict[str, Path],
+    format: str,
+    timeout: float,
+    state_file: Path | None,
+    progress: Progress,
+    clock: Callable[[], float] = time.monotonic,
+) -> Measurement:
+    """Run all pairs. The number of pairs is fixed; the spread alone decides how many quads each gets."""
+    result = Measurement(plan)
+    running = RunningSignSequence()
+    began = clock()
+    sizes = max(1, plan.batch + (plan.kind == "cuda"))
+    per_pair: int | None = None
+    for index in range(plan.pairs):
+        pair = Pair(index)
+        seed = bench.seed()
+        save = str(state_file) if state_file is not None else None
+        digest = bench.ask("setup", seed=seed, save=save)["digest"]
+        study.facts["digest"] = digest
+        for name in (BASELINE, CANDIDATE):
+            bench.start(name, files[name], format, index + 1, seed, sizes, timeout)
+        match_parameters(bench, bench.arms[CANDIDATE], study, save)
+        bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
+        share = began + plan.seconds * (index + 1) / plan.pairs
+        _warm(bench, plan)
+        while True:
+            mode = _mode(plan, len(pair.quads))
+            quad = _run_quad(bench, plan, study, mode, result)
+            pair.quads.append(quad)
+            if quad.mode == _verdict_mode(plan):
+                low, high = running.add(quad.log_ratio)
+                progress(
+                    {
+                        "phase": "quads",
+                        "pair": index + 1,
+                        "pairs": plan.pairs,
+                        "quads": running.n,
+                        "low": math.exp(low) if math.isfinite(low) else None,
+                        "high": math.exp(high) if math.isfinite(high) else None,
+                        "quads_planned": per_pair,
+                    }
+                )
+            counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
+            if counted >= _MIN_QUADS and (clock() >= share or counted >= (per_pair or _FIRST_QUADS)):
+                break
+            if clock() >= began + plan.seconds * 1.5:
+                break
+        _close_pair(bench, study, pair)
+        result.pairs.append(pair)
+        if per_pair is None:
+            per_pair = _quads_per_pair(pair, plan)
+    result.checked = study.checked
+    return result
+
+
+def _mode(plan: Plan, done: int) -> str:
+    if plan.kind == "cpu":
+        return "plain"
+    every = done % (_WALL_EVERY + 1) == _WALL_EVERY
+    if plan.metric == "wall":
+        return "cold" if every else "wall"
+    return "wall" if every else "cold"
+
+
+def _verdict_mode(plan: Plan) -> str:
+    return "plain" if plan.kind == "cpu" else ("wall" if plan.metric == "wall" else "cold")
+
+
+def _quads_per_pair(pair: Pair, plan: Plan) -> int:
+    ratios = [q.log_ratio for q in pair.quads if q.mode == _verdict_mode(plan)]
+    sigma = robust_sigma(ratios) if len(ratios) > 2 else plan.delta
+    # Label-blind: the spread does not know which arm is the faster.
+    return int(
+        min(_MAX_QUADS, max(_MIN_QUADS, math.ceil(quads_needed(max(sigma, 1e-4), plan.delta) / plan.pairs)))
+    )
+
+
+def _warm(bench: Bench, plan: Plan) -> None:
+    for _ in range(_WARM_SLOTS[plan.kind]):
+        for name in (BASELINE, CANDIDATE):
+            arm = bench.arms[name]
+            arm.process.thaw()
+            sets = [bench.draw_timed()]
+            slot = bench.run(
+                arm,
+                sets,
+                [bench.seed()],
+                mode="cold" if plan.kind == "cuda" else "plain",
+                flushes=plan.flushes,
+                timeout=bench.build_timeout,
+            )
+            arm.process.freeze()
+            bench.forget([slot])
+
+
+def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measurement) -> Quad:
+    # On a GPU the first call after a switch of process is run and checked, but not timed.
+    extra = 1 if plan.kind == "cuda" else 0
+    groups = [[bench.draw_timed() for _ in range(plan.batch + extra)] for _ in range(2)]
+    seeds = [[bench.seed() for _ in group] for group in groups]
+    order = "ABBA" if bench.rng.random() < 0.5 else "BAAB"
+    seen = {BASELINE: 0, CANDIDATE: 0}
+    slots: list[tuple[str, int, Slot]] = []
+    began = time.monotonic_ns()
+    for letter in order:
+        name = BASELINE if letter == "A" else CANDIDATE
+        arm, group = bench.arms[name], seen[name]
+        seen[name] += 1
+        arm.process.thaw()
+        slot = bench.run(arm, groups[group], seeds[group], mode=mode, flushes=plan.flushes)
+        arm.process.freeze()
+        slots.append((name, group, slot))
+    ended = time.monotonic_ns()
+    quad = Quad(order, mode, [], [], [], [], [], began, ended)
+    for name, _group, slot in slots:
+        calls = slot.calls[extra:]
+        times = sorted(float(c.host) for c in calls) if mode == "wall" else sorted(c.ns for c in calls)
+        quad.ns.append(_middle(times))
+        quad.totals.append(sum(times))
+        quad.judge_ns.append(slot.judge_ns / len(slot.calls))
+        quad.host.append(_middle(sorted(float(c.host) for c in calls)))
+        quad.busy.append(sum(c.ns for c in calls) / max(1.0, float(sum(c.host for c in calls))))
+        if mode == "wall":
+            result.samples.setdefault((name, "wall"), []).extend(float(c.host) for c in calls)
+            result.samples.setdefault((name, "hot"), []).extend(c.ns for c in calls)
+        else:
+            result.samples.setdefault((name, "device"), []).extend(c.ns for c in calls)
+    result.calls += sum(len(s.calls) for n, _, s in slots if n == CANDIDATE)
+    _check_quad(bench, study, slots, (ended - began) / 1e9)
+    return quad
+
+
+def _check_quad(bench: Bench, study: Study, slots: list[tuple[str, int, Slot]], seconds: float) -> None:
+    """Check a secret choice among this quad's calls, drawn after they ran; at least one."""
+    table = {(name, group): slot for name, group, slot in slots}
+    pairs = [
+        (c, b)
+        for g in (0, 1)
+        for c, b in zip(table[CANDIDATE, g].calls, table[BASELINE, g].calls, strict=True)
+    ]
+    bench.rng.shuffle(pairs)
+    deadline = time.monotonic() + _CHECK_SHARE * seconds
+    for done, (call, standard) in enumerate(pairs):
+        if done and time.monotonic() > deadline:
+            break
+        learn(bench, study, standard)
+        check_call(bench, study, call, standard, label=f"timed call {call.id}")
+    for _name, _group, slot in slots:
+        if slot.hooks and _name == CANDIDATE:
+            bench.ledger.failed("harness-intact", f"the candidate left {', '.join(slot.hooks)} installed")
+    bench.forget([slot for _, _, slot in slots])
+
+
+def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
+    """What is read once per pair, after its last quad: leftovers, inputs, flags, memory."""
+    base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    _check_leftovers(bench, base, cand)
+    cand.process.thaw()
+    last = bench.draw_timed()
+    slot = bench.run(cand, [last], [bench.seed()])
+    bench.tell(cand, "inputs_back", 60, slot=0)
+    check_inputs(bench, cand, 0, last)
+    bench.forget([slot])
+    check_environment(bench, cand, study)
+    for arm in (base, cand):
+        arm.process.thaw()
+        facts = bench.tell(arm, "facts", 60)
+        pair.peaks[arm.name] = {"host": arm.process.peak_rss(), "device": facts["device_peak"] or None}
+    bench.ledger.settle()
+
+
+def _check_leftovers(bench: Bench, base: Arm, cand: Arm) -> None:
+    """With the candidate frozen, nothing of it may run while the baseline does."""
+    known = [base.process, cand.process, bench.reference]
+    cand.process.freeze()
+    base.process.thaw()
+    before = bench.fleet.strangers(known)
+    started = time.monotonic_ns()
+    sets = [bench.draw_timed()]
+    slot = bench.run(base, sets, [bench.seed()])
+    bench.forget([slot])
+    while time.monotonic_ns() - started < 20_000_000:
+        time.sleep(0.002)
+    after = bench.fleet.strangers(known)
+    window = time.monotonic_ns() - started
+    ran = {pid: after[pid] - before.get(pid, 0) for pid in after if pid in before}
+    busy = {pid: ns for pid, ns in ran.items() if ns > 0.05 * window}
+    if busy:
+        pid, ns = max(busy.items(), key=lambda item: item[1])
+        bench.ledger.failed(
+            "no-leftovers",
+            f"process {pid}, started by a worker, used {ns / 1e6:.0f} ms of CPU in {window / 1e6:.0f} ms while the candidate was frozen",
+        )
+    else:
+        bench.ledger.passed("no-leftovers", "nothing ran while the candidate was frozen")
+
+
+def _middle(values: list[float]) -> float:
+    half = len(values) // 2
+    return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2

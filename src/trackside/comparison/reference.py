@@ -1,0 +1,579 @@
+"""The trusted process: it feeds inputs, takes private copies of outputs, runs the oracle and measures errors.
+
+It runs the baseline's `inputs`, `setup` and `reference`; the candidate's file never enters it. It
+measures and reports; the judge decides.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trackside.comparison import accuracy, sets
+from trackside.comparison.oracle import Answer, Oracle, jittered
+from trackside.workload import cuda, formats, memory, state, tree
+from trackside.workload.channel import Channel
+from trackside.workload.memory import Arena, ArenaShape
+from trackside.workload.sandbox import Isolation
+
+__all__ = ["serve"]
+
+# Relative moves that show whether the oracle's path is float64 throughout: lost in float32, kept in float64.
+_BITS_JITTER = 2.0**-40
+_HALF_ULP = {
+    torch.float64: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+}
+_STABLE_TRIES = 2
+# Single-element changes that must all reach the output before an input's bytes count as necessary.
+_NECESSITY_TRIES = 6
+
+
+def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
+    """Answer the judge until it says exit."""
+    _Reference(channel, request["device"]).loop()
+
+
+class _Reference:
+    def __init__(self, channel: Channel, device: str) -> None:
+        self._channel = channel
+        self._device = device
+        self._driver: cuda.Driver | None = None
+        self._memory: memory.Memory = memory.HostMemory()
+        self._workload: Any = None
+        self._feeder: Any = None
+        self._oracle: Any = None
+        self._state: Any = None
+        self._sets: dict[int, sets.InputSet] = {}
+        self._spec: dict[str, Any] = {}
+        self._arenas: dict[str, Arena] = {}
+        self._taken: dict[int, torch.Tensor] = {}
+        self._spare: list[torch.Tensor] = []
+        self._answers: dict[tuple[int, int], Answer] = {}
+        self._random = False
+
+    def loop(self) -> None:
+        self._channel.send({"ready": True})
+        while True:
+            request = self._channel.receive(None)
+            if request["op"] == "exit":
+                return
+            fds: list[int] = []
+            try:
+                answer = getattr(self, f"_op_{request['op']}")(request)
+                if "fd" in answer:
+                    fds = [answer.pop("fd")]
+            except BaseException as error:
+                answer = {
+                    "raised": {
+                        "type": type(error).__name__,
+                        "message": str(error)[:2000],
+                        "where": _user_line(error),
+                        "memory": isinstance(error, MemoryError | torch.OutOfMemoryError)
+                        or getattr(error, "out_of_memory", False),
+                        "traceback": "".join(traceback.format_exception(error))[-4000:],
+                    }
+                }
+            self._channel.send(answer, fds)
+            for fd in fds:
+                os.close(fd)
+
+    # -- the baseline's file ---------------------------------------------------------------------
+
+    def _op_load(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._device != "cpu":
+            torch.cuda.set_device(self._device)
+            torch.zeros(1, device=self._device)
+            self._driver = cuda.Driver()
+            self._memory = memory.CudaMemory(self._driver)
+        w = self._workload = formats.load(Path(request["path"]), role="baseline", baseline_format=None)
+        self._feeder = sets.Feeder(w, self._device)
+        self._oracle = Oracle(w, self._device)
+        return {
+            "format": w.format,
+            "has_state": w.has_state,
+            "has_reference": w.reference is not None,
+            "domain": w.domain,
+            "tolerance": w.tolerance,
+            "outputs": w.outputs,
+            "shapes": w.shapes,
+            "has_work": w.work is not None,
+        }
+
+    def _op_setup(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._answers.clear()
+        self._state = (
+            self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
+        )
+        self._oracle.set_state(self._state)
+        digest = None
+        if isinstance(self._state, torch.nn.Module):
+            digest = formats.parameter_digest(self._state)
+            if request.get("save"):
+                torch.save(self._state.state_dict(), request["save"])
+        return {"digest": digest}
+
+    def _op_contract(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._oracle.changed_inputs = request["inputs"]
+        self._oracle.changed_state = request["state"]
+        self._answers.clear()
+        return {}
+
+    # -- sets ------------------------------------------------------------------------------------
+
+    def _op_specify(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Draw two sets, study them, and say what arguments look like."""
+        first = self._feeder.draw(request["seeds"][0], request["shape"])
+        second = self._feeder.draw(request["seeds"][1], request["shape"])
+        self._spec = first.specification(self._device)
+        if second.specification(self._device) != self._spec:
+            raise ValueError(
+                "`inputs` gives other shapes, types or values for another seed; needed: the same structure for every seed"
+            )
+        study = self._feeder.study(first, second)
+        self._sets = {}
+        return {"spec": self._spec, **study}
+
+    def _op_draw(self, request: dict[str, Any]) -> dict[str, Any]:
+        kind = request["kind"]
+        if kind == "fresh":
+            made = self._feeder.draw(request["seed"], request["shape"])
+            if made.specification(self._device) != self._spec:
+                raise ValueError("`inputs` gives another structure for another seed")
+        elif kind == "derived":
+            made = self._feeder.derive(request["seed"])
+        elif kind == "base":
+            made = self._feeder.draw(request["seed"], request["shape"])
+            return {"more": self._feeder.add_base(made)}
+        else:
+            made = self._feeder.probe(
+                kind, self._sets[request["base"]], request["seed"], self._workload.domain
+            )
+            if made is None:
+                return {"skipped": "the structure of the inputs rules this probe out"}
+        self._sets[request["id"]] = made
+        self._memory.synchronize()
+        return {}
+
+    def _op_forget(self, request: dict[str, Any]) -> dict[str, Any]:
+        for i in request["sets"]:
+            self._sets.pop(i, None)
+        for key in [k for k in self._answers if k[0] not in self._sets]:
+            del self._answers[key]
+        for i in request["calls"]:
+            if (buffer := self._taken.pop(i, None)) is not None:
+                self._spare.append(buffer)
+        return {}
+
+    # -- shared memory ---------------------------------------------------------------------------
+
+    def _op_arena(self, request: dict[str, Any]) -> dict[str, Any]:
+        shape = ArenaShape(**request["shape"])
+        old = self._arenas.pop(request["arm"], None)
+        if self._driver is not None:
+            if old is not None:
+                self._driver.free(old.base)
+            arena, handle = Arena.create_cuda(shape, self._driver)
+            self._arenas[request["arm"]] = arena
+            return {"handle": handle}
+        if old is not None:
+            old.close()
+        arena, fd = Arena.create_host(shape)
+        self._arenas[request["arm"]] = arena
+        return {"fd": fd}
+
+    def _op_fill(self, request: dict[str, Any]) -> dict[str, Any]:
+        arena, copy = self._arenas[request["arm"]], self._memory.copy
+        for slot, i in zip(request["slots"], request["sets"], strict=True):
+            base = arena.inputs_at(slot)
+            for tensor, facts in zip(self._sets[i].tensors, self._spec["leaves"], strict=True):
+                copy(base + facts["offset"], tree.address(tensor)[0], facts["span"])
+        self._memory.synchronize()
+        return {}
+
+    def _op_reserve(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Private buffers, touched beforehand so that taking a copy never faults pages in."""
+        self._spare = [
+            torch.zeros(request["bytes"], dtype=torch.uint8, device=self._device)
+            for _ in range(request["count"])
+        ]
+        self._memory.synchronize()
+        return {}
+
+    def _op_take(self, request: dict[str, Any]) -> dict[str, Any]:
+        arena = self._arenas[request["arm"]]
+        for slot, call, size in zip(request["slots"], request["calls"], request["bytes"], strict=True):
+            size = min(size, arena.shape.output_bytes)
+            buffer = (
+                self._spare.pop()
+                if self._spare and self._spare[-1].numel() >= size
+                else torch.empty(arena.shape.output_bytes, dtype=torch.uint8, device=self._device)
+            )
+            self._memory.copy(tree.address(buffer)[0], arena.outputs_at(slot), size)
+            self._taken[call] = buffer
+        self._memory.synchronize()
+        return {"guards": arena.guards_intact()}
+
+    def _op_inputs_changed(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which input leaves in the arena differ, bit for bit, from what was put there."""
+        arena, changed = self._arenas[request["arm"]], {}
+        for i, (tensor, facts) in enumerate(
+            zip(self._sets[request["set"]].tensors, self._spec["leaves"], strict=True)
+        ):
+            size = facts["span"]
+            if not size:
+                continue
+            seen = torch.empty(size, dtype=torch.uint8, device=self._device)
+            kept = torch.empty(size, dtype=torch.uint8, device=self._device)
+            self._memory.copy(tree.address(seen)[0], arena.inputs_at(request["slot"]) + facts["offset"], size)
+            self._memory.copy(tree.address(kept)[0], tree.address(tensor)[0], size)
+            self._memory.synchronize()
+            if not torch.equal(seen, kept):
+                at = int(torch.nonzero(seen != kept).reshape(-1)[0]) // tensor.element_size()
+                changed[str(i)] = {
+                    "element": at,
+                    "was": str(_at(kept, at, tensor.dtype)),
+                    "now": str(_at(seen, at, tensor.dtype)),
+                }
+        return {"changed": changed}
+
+    def _op_same_bytes(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The first output leaf of two takes of one call that differs."""
+        first, second = self._taken[request["first"]], self._taken[request["second"]]
+        for fact in request["leaves"]:
+            if (
+                fact.get("copied")
+                and fact["kind"] == "tensor"
+                and fact["path"].startswith("out")
+                and fact["span"]
+            ):
+                a, b = (t[fact["offset"] : fact["offset"] + fact["span"]] for t in (first, second))
+                if not torch.equal(a, b):
+                    dtype = tree.DTYPES[fact["dtype"]]
+                    at = int(torch.nonzero(a != b).reshape(-1)[0]) // dtype.itemsize
+                    return {
+                        "path": fact["path"],
+                        "element": at,
+                        "was": str(_at(a, at, dtype)),
+                        "now": str(_at(b, at, dtype)),
+                    }
+        return {}
+
+    # -- the oracle ------------------------------------------------------------------------------
+
+    def _op_prove_oracle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Find the widest arithmetic in which the oracle runs, and see that its bits are really there."""
+        made = self._sets[request["set"]]
+        notes = []
+        floats = any(t.is_floating_point() for t in (*made.tensors, *state.walk(self._state).values()))
+        narrow = any(
+            t.dtype in (torch.float16, torch.bfloat16)
+            for t in (*made.tensors, *state.walk(self._state).values())
+        )
+        for precision in (torch.float64, torch.float32) if narrow else (torch.float64,):
+            self._oracle.use_precision(precision)
+            self._answers.clear()
+            try:
+                answer = self._answer(request["set"], request["seed"])
+                notes_here = self._missing_bits(made, answer, request["seed"], precision) if floats else None
+            except Exception as error:
+                notes.append(f"{tree.dtype_name(precision)}: {type(error).__name__}: {str(error)[:200]}")
+                continue
+            if notes_here is None:
+                return {"kind": self._oracle.kind, "precision": tree.dtype_name(precision), "notes": notes}
+            notes.append(f"{tree.dtype_name(precision)}: {notes_here}")
+        self._oracle.use_precision(None)
+        self._answers.clear()
+        return {"kind": None, "precision": None, "notes": notes}
+
+    def _missing_bits(
+        self, made: sets.InputSet, answer: Answer, seed: int, precision: torch.dtype
+    ) -> str | None:
+        outputs = {
+            p: v
+            for p, v in answer.items()
+            if isinstance(v, torch.Tensor) and (v.is_floating_point() or v.is_complex())
+        }
+        for path, value in outputs.items():
+            if accuracy.as_real(value).dtype != precision:
+                return f"output {path} came back as {tree.dtype_name(value.dtype)}"
+        if precision != torch.float64 or not outputs:
+            return None
+        g = torch.Generator(self._device).manual_seed(seed)
+        moved = self._oracle.answer(jittered(made.rebuilt(), _BITS_JITTER, g), seed)
+        for path, value in outputs.items():
+            other = moved[path]
+            difference = accuracy.as_real(other).double() - accuracy.as_real(value).double()
+            if difference.numel() and bool((difference != 0).any()):
+                # A change that survives as less than a float32 step was carried in float64.
+                relative = (difference.abs() / accuracy.as_real(value).abs().double().clamp_min(1e-300))[
+                    difference != 0
+                ]
+                if float(relative.min()) < 2.0**-24:
+                    return None
+                return f"output {path} moves only in float32 steps: somewhere the float64 bits are dropped"
+        return None
+
+    def _answer(self, set_id: int, seed: int) -> Answer:
+        key = (set_id, seed)
+        if key not in self._answers:
+            self._answers[key] = self._oracle.answer(self._sets[set_id].rebuilt(), seed)
+        return self._answers[key]
+
+    def _op_answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the oracle on a set; says whether everything came out finite."""
+        answer = self._answer(request["set"], request["seed"])
+        finite = all(
+            bool(torch.isfinite(accuracy.as_real(v)).all())
+            for v in answer.values()
+            if isinstance(v, torch.Tensor) and (v.is_floating_point() or v.is_complex())
+        )
+        return {"finite": finite, "leaves": len(answer)}
+
+    def _op_use_baseline_as_oracle(self, request: dict[str, Any]) -> dict[str, Any]:
+        """For random operators: the baseline's own output under the same seed is what is expected."""
+        self._random = True
+        self._answers.clear()
+        return {}
+
+    def _op_adopt_answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        leaves = {f["path"]: self._leaf(request["call"], f) for f in request["leaves"]}
+        self._answers[(request["set"], request["seed"])] = {
+            path: (
+                v.double().clone()
+                if isinstance(v, torch.Tensor) and v.is_floating_point()
+                else v.clone()
+                if isinstance(v, torch.Tensor)
+                else v
+            )
+            for path, v in leaves.items()
+        }
+        return {}
+
+    def _op_check(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Errors of one call's outputs, leaf by leaf."""
+        answer = self._answer(request["set"], request["seed"])
+        results = []
+        for fact in request["leaves"]:
+            path = fact["path"]
+            if path not in answer:
+                results.append({"path": path, "missing": "oracle"})
+                continue
+            results.append(
+                {"path": path, **self._compare(self._leaf(request["call"], fact), answer[path], request)}
+            )
+        return {"leaves": results}
+
+    def _compare(self, found: Any, wanted: Any, request: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(found, float) and isinstance(wanted, torch.Tensor | float):
+            found, wanted = (
+                torch.tensor([found], dtype=torch.float64),
+                torch.tensor([float(wanted)], dtype=torch.float64),
+            )
+            return {"dtype": "float32", **accuracy.measure(found, wanted)}
+        if not isinstance(found, torch.Tensor) or not isinstance(wanted, torch.Tensor):
+            return {
+                "dtype": "value",
+                "mismatches": int(found != wanted),
+                "elements": 1,
+                "at": [],
+                "expected": str(wanted),
+                "found": str(found),
+            }
+        if tuple(found.shape) != tuple(wanted.shape):
+            return {
+                "dtype": "shape",
+                "mismatches": 1,
+                "elements": 1,
+                "at": [],
+                "expected": str(list(wanted.shape)),
+                "found": str(list(found.shape)),
+            }
+        if found.is_floating_point() or found.is_complex():
+            return {
+                "dtype": tree.dtype_name(found.dtype),
+                **accuracy.measure(
+                    found, wanted.to(torch.complex128 if found.is_complex() else torch.float64)
+                ),
+            }
+        differs = (found != wanted.to(found.dtype)).reshape(-1)
+        count = int(differs.sum())
+        at = int(torch.nonzero(differs).reshape(-1)[0]) if count else None
+        return {
+            "dtype": tree.dtype_name(found.dtype),
+            "mismatches": count,
+            "elements": found.numel(),
+            "at": accuracy._position(at, list(found.shape)) if at is not None else [],
+            "expected": str(wanted.reshape(-1)[at].item()) if at is not None else "",
+            "found": str(found.reshape(-1)[at].item()) if at is not None else "",
+        }
+
+    def _op_check_integers(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Integer leaves where they differ from the oracle: only positions that 1-ulp jitter leaves alone count.
+
+        Elsewhere (ties) the baseline's own value and the jittered oracles' are accepted too.
+        """
+        made, seed = self._sets[request["set"]], request["seed"]
+        answer = self._answer(request["set"], seed)
+        g = torch.Generator(self._device).manual_seed(seed)
+        variants = []
+        for _ in range(_STABLE_TRIES):
+            scale = max((2 * _HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
+            variants.append(self._oracle.answer(jittered(made.rebuilt(), scale, g), seed))
+        results = []
+        for fact, base_fact in zip(request["leaves"], request["baseline_leaves"], strict=True):
+            path = fact["path"]
+            found = self._leaf(request["call"], fact)
+            if not isinstance(found, torch.Tensor) or found.is_floating_point() or found.is_complex():
+                continue
+            wanted = answer[path].to(found.dtype)
+            unlike = found != wanted
+            base = self._leaf(request["baseline_call"], base_fact)
+            # Where the oracle moves under jitter the position is a tie: any of the values seen will do.
+            tie = base != wanted
+            accepted = ~unlike | (found == base) | _picks_equal_key(found, wanted, made.tensors)
+            for variant in variants:
+                tie |= variant[path].to(found.dtype) != wanted
+                accepted |= found == variant[path].to(found.dtype)
+            wrong = ~accepted
+            count = int(wrong.sum())
+            at = int(torch.nonzero(wrong.reshape(-1)).reshape(-1)[0]) if count else None
+            results.append(
+                {
+                    "path": path,
+                    "mismatches": count,
+                    "ties": int(tie.sum()),
+                    "at": accuracy._position(at, list(found.shape)) if at is not None else [],
+                    "expected": str(wanted.reshape(-1)[at].item()) if at is not None else "",
+                    "found": str(found.reshape(-1)[at].item()) if at is not None else "",
+                }
+            )
+        return {"leaves": results}
+
+    def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer = self._answer(request["set"], request["seed"])
+        fact = request["leaf"]
+        found = self._leaf(request["call"], fact)
+        wanted = answer[fact["path"]]
+        if not isinstance(found, torch.Tensor):
+            return {"index": [], "expected": str(wanted), "found": str(found)}
+        return accuracy.locate(
+            found, wanted.to(torch.complex128 if found.is_complex() else torch.float64), request["allowed"]
+        )
+
+    def _op_condition(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Errors that half an ulp of input noise causes: no honest arithmetic can be asked to do better."""
+        made, seed = self._sets[request["set"]], request["seed"]
+        answer = self._answer(request["set"], seed)
+        g = torch.Generator(self._device).manual_seed(seed + 1)
+        scale = max((_HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
+        moved = self._oracle.answer(jittered(made.rebuilt(), scale, g), seed)
+        return {
+            "leaves": [
+                {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v)}
+                for p, v in answer.items()
+                if isinstance(v, torch.Tensor)
+                and v.is_floating_point()
+                and tuple(moved[p].shape) == tuple(v.shape)
+            ]
+        }
+
+    def _op_sensitivity(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Errors that lazy answers would make here: zeros, one constant, another set's answer."""
+        answer = self._answer(request["set"], request["seed"])
+        stale = self._answer(request["stale"], request["seed"])
+        results = []
+        for path, v in answer.items():
+            if not isinstance(v, torch.Tensor) or not v.is_floating_point() or not v.numel():
+                continue
+            lazy = {"zeros": torch.zeros_like(v), "constant": torch.full_like(v, float(v.nanmean()))}
+            if tuple(stale[path].shape) == tuple(v.shape):
+                lazy["stale"] = stale[path]
+            results.append(
+                {"path": path, "lazy": {name: accuracy.measure(t, v)["bins"] for name, t in lazy.items()}}
+            )
+        return {"leaves": results}
+
+    def _op_necessity(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Input bytes that were shown to matter: every one of a few secret elements, changed alone, moved the output."""
+        made, seed = self._sets[request["set"]], request["seed"]
+        answer = self._answer(request["set"], seed)
+        g = torch.Generator().manual_seed(seed)
+        needed = []
+        for i, x in enumerate(made.tensors):
+            if not x.is_floating_point() or x.numel() < 64:
+                continue
+            moved_all = True
+            for _ in range(_NECESSITY_TRIES):
+                at = int(torch.randint(0, x.numel(), (1,), generator=g))
+                bent = x.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
+                bent[at] = bent[at] * -3 + 1
+                tensors = list(made.tensors)
+                tensors[i] = bent.reshape(x.shape)
+                moved = self._oracle.answer(made.rebuilt(tensors), seed)
+                if not any(
+                    isinstance(v, torch.Tensor) and not torch.equal(moved[p], v) for p, v in answer.items()
+                ):
+                    moved_all = False
+                    break
+            if moved_all:
+                needed.append(i)
+        return {
+            "leaves": needed,
+            "bytes": sum(made.tensors[i].numel() * made.tensors[i].element_size() for i in needed),
+        }
+
+    def _op_work(self, request: dict[str, Any]) -> dict[str, Any]:
+        args = self._sets[request["set"]].rebuilt()
+        result = self._workload.work(*args) if isinstance(args, tuple) else self._workload.work(args)
+        return {"work": result}
+
+    def _leaf(self, call: int, fact: dict[str, Any]) -> Any:
+        if fact["kind"] == "value":
+            return tree.decode_value(fact["value"])
+        dtype = tree.DTYPES[fact["dtype"]]
+        if not fact["span"]:
+            return torch.empty(fact["shape"], dtype=dtype, device=self._device)
+        raw = self._taken[call][fact["offset"] : fact["offset"] + fact["span"]]
+        tensor = torch.as_strided(raw.view(dtype), fact["shape"], fact["stride"])
+        tensor = tensor.conj() if fact.get("conj") else tensor
+        return tensor.neg() if fact.get("neg") else tensor
+
+
+def _picks_equal_key(found: torch.Tensor, wanted: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
+    """Positions where `found`, read as an index into an input's last dimension, picks the same value as `wanted`."""
+    equal = torch.zeros_like(found, dtype=torch.bool)
+    if found.dtype != torch.int64 or not found.ndim:
+        return equal
+    for x in inputs:
+        for picks, wants in ((found, wanted), (found.unsqueeze(-1), wanted.unsqueeze(-1))):
+            if (
+                x.is_floating_point()
+                and x.ndim == picks.ndim
+                and x.shape[:-1] == picks.shape[:-1]
+                and x.shape[-1]
+            ):
+                last = x.shape[-1] - 1
+                inside = (picks >= 0) & (picks <= last)
+                same = torch.gather(x, -1, picks.clamp(0, last)) == torch.gather(x, -1, wants.clamp(0, last))
+                equal |= (inside & same).reshape(found.shape)
+    return equal
+
+
+def _at(raw: torch.Tensor, element: int, dtype: torch.dtype) -> Any:
+    return raw[element * dtype.itemsize : (element + 1) * dtype.itemsize].clone().view(dtype)[0].item()
+
+
+def _user_line(error: BaseException) -> str:
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if "/trackside/" not in f.filename and "/torch/" not in f.filename
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -1,0 +1,202 @@
+"""Input sets: drawn by the baseline's `inputs`, derived from earlier draws, or bent into probes.
+
+Runs in the reference process. Seeds are secret until a set is used, and no set is used twice by one worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from trackside.workload import tree
+from trackside.workload.memory import ALIGN, align
+
+__all__ = ["PROBES", "Feeder", "InputSet", "structure_of"]
+
+# Enough base draws that two derived sets hardly ever mix the same two.
+_BASES = 4
+_SAMPLE = 1 << 20
+
+PROBES = ("signs", "small", "large", "one-element", "mixed-scales")
+
+
+class InputSet:
+    """One set: nested values with tensors on the device."""
+
+    def __init__(self, value: Any) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self.tree = tree.specify(value, self.tensors)
+
+    def rebuilt(self, tensors: list[torch.Tensor] | None = None) -> Any:
+        held = self.tensors if tensors is None else tensors
+        return tree.build(self.tree, lambda i: held[i])
+
+    def specification(self, device: str) -> dict[str, Any]:
+        """What a worker needs to build the same arguments over its own memory."""
+        leaves, at = [], 0
+        for tensor in self.tensors:
+            facts = tree.facts_of("", tensor)
+            if facts["kind"] != "tensor":
+                raise TypeError(f"inputs hold a {facts['kind']}; needed: ordinary strided tensors")
+            leaves.append(
+                {
+                    **{k: facts[k] for k in ("dtype", "shape", "stride", "span")},
+                    "offset": at,
+                    "grad": tensor.requires_grad,
+                }
+            )
+            at += align(facts["span"], ALIGN)
+        return {"tree": self.tree, "leaves": leaves, "device": device, "bytes": at}
+
+
+def structure_of(x: torch.Tensor) -> list[str]:
+    """Structure that a careless change of values would break, seen in one float tensor."""
+    found = []
+    flat = x.detach().reshape(-1)[:_SAMPLE].double()
+    if flat.numel() < 2:
+        return found
+    if bool((flat == flat[0]).all()):
+        return ["constant"]
+    if float((flat == 0).double().mean()) > 0.01:
+        found.append("zeros")
+    if not bool(torch.isfinite(flat).all()):
+        found.append("nonfinite")
+    rows = x.detach().double()
+    if x.ndim == 2 and x.shape[0] == x.shape[1] and bool(torch.equal(rows, rows.T)):
+        found.append("symmetric")
+    if x.ndim >= 1 and x.shape[-1] > 2:
+        steps = rows.reshape(-1, x.shape[-1])[:4096].diff(dim=-1)
+        if bool((steps >= 0).all()) or bool((steps <= 0).all()):
+            found.append("sorted")
+        if x.ndim >= 2 and x.shape[0] > 2:
+            lines = rows.reshape(-1, x.shape[-1])[:4096]
+            for name, norms in (("unit rows", lines.norm(dim=-1)), ("row sums", lines.sum(dim=-1))):
+                centre = norms.mean()
+                if float(centre.abs()) > 1e-6 and float((norms - centre).abs().max()) < 1e-3 * float(
+                    centre.abs()
+                ):
+                    found.append(name)
+    return found
+
+
+class Feeder:
+    """Draws sets from the baseline's `inputs` and makes further ones from them."""
+
+    def __init__(self, workload: Any, device: str) -> None:
+        self._workload = workload
+        self._device = device
+        self._bases: list[InputSet] = []
+        self._masks: dict[tuple[int, ...], torch.Tensor] = {}
+        self.structure: list[list[str]] = []
+        self.varies: list[bool] = []
+
+    def draw(self, seed: int, shape: Any) -> InputSet:
+        return InputSet(self._workload.inputs(seed, self._device, shape))
+
+    def study(self, first: InputSet, second: InputSet) -> dict[str, Any]:
+        """Look at two draws: which leaves vary, which structure they hold, whether sets can be derived."""
+        self._bases = [first, second]
+        self._masks = {}
+        pairs = list(zip(first.tensors, second.tensors, strict=True))
+        self.varies = [a.shape != b.shape or not torch.equal(a, b) for a, b in pairs]
+        self.structure = [
+            sorted({*structure_of(a), *structure_of(b)}) if a.is_floating_point() else ["integer"]
+            for a, b in pairs
+        ]
+        moving = [i for i, varies in enumerate(self.varies) if varies]
+        derivable = bool(moving) and all(
+            not self.structure[i] and pairs[i][0].shape == pairs[i][1].shape for i in moving
+        )
+        return {"derivable": derivable, "structure": self.structure, "varies": self.varies}
+
+    def add_base(self, made: InputSet) -> bool:
+        """Keep a draw to derive from; False when there are enough."""
+        if len(self._bases) < _BASES:
+            self._bases.append(made)
+        return len(self._bases) < _BASES
+
+    def derive(self, seed: int) -> InputSet:
+        """A full-size mix, element by element, of two base draws under a secret mask.
+
+        Leaves of one shape share the mask, so that element-wise relations between them survive.
+        """
+        g = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(self._bases), generator=g).tolist()
+        a, b = self._bases[order[0]], self._bases[order[1]]
+        made = []
+        for i, (x, y) in enumerate(zip(a.tensors, b.tensors, strict=True)):
+            if not self.varies[i]:
+                made.append(x)
+                continue
+            mask = self._mask(tuple(x.shape))
+            shift = int(torch.randint(0, max(1, mask.numel()), (1,), generator=g))
+            rolled = torch.roll(mask.reshape(-1), shift).reshape(mask.shape)
+            mixed = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+            made.append(
+                torch.where(rolled, x.detach(), y.detach(), out=mixed).requires_grad_(x.requires_grad)
+            )
+        return InputSet(a.rebuilt(made))
+
+    def _mask(self, shape: tuple[int, ...]) -> torch.Tensor:
+        if shape not in self._masks:
+            self._masks[shape] = torch.rand(shape, device=self._device) < 0.5
+        return self._masks[shape]
+
+    def probe(self, kind: str, base: InputSet, seed: int, domain: Any) -> InputSet | None:
+        """A set off the beaten distribution that keeps every structure seen, or None when that cannot be."""
+        g = torch.Generator(self._device).manual_seed(seed)
+        made, changed = [], False
+        for i, x in enumerate(base.tensors):
+            structure = self.structure[i]
+            kept = domain.get(i, "any") if isinstance(domain, dict) else (domain or "any")
+            bent = None
+            if (
+                x.is_floating_point()
+                and x.numel()
+                and "nonfinite" not in structure
+                and kept not in ("fixed", "unit")
+            ):
+                bent = _bend(kind, x.detach(), structure, kept, g)
+            changed = changed or bent is not None
+            if bent is None:
+                made.append(x)
+            else:
+                target = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+                made.append(target.copy_(bent).requires_grad_(x.requires_grad))
+        return InputSet(base.rebuilt(made)) if changed else None
+
+
+def _bend(
+    kind: str, x: torch.Tensor, structure: list[str], domain: str, g: torch.Generator
+) -> torch.Tensor | None:
+    rigid = any(s in structure for s in ("row sums", "sorted"))
+    if kind == "signs":
+        if domain in ("positive", "nonnegative") or rigid:
+            return None
+        if "symmetric" in structure:
+            row = torch.where(torch.rand(x.shape[0], generator=g, device=x.device) < 0.5, -1.0, 1.0).to(
+                x.dtype
+            )
+            return x * row[:, None] * row[None, :]
+        return torch.where(torch.rand(x.shape, generator=g, device=x.device) < 0.5, -x, x)
+    if kind in ("small", "large"):
+        if "unit rows" in structure or "row sums" in structure:
+            return None
+        return x * (2.0**-6 if kind == "small" else 2.0**3)
+    if kind == "mixed-scales":
+        if rigid or any(s in structure for s in ("unit rows", "symmetric")):
+            return None
+        exponents = torch.randint(-4, 4, x.shape, generator=g, device=x.device)
+        return torch.ldexp(x, exponents)
+    if kind == "one-element":
+        if rigid or any(s in structure for s in ("unit rows", "symmetric")):
+            return None
+        places = torch.nonzero(x.reshape(-1)).reshape(-1)
+        if not places.numel():
+            return None
+        at = places[torch.randint(0, places.numel(), (1,), generator=g, device=x.device)]
+        bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
+        bent[at] *= 2.0**10
+        return bent.reshape(x.shape)
+    raise ValueError(kind)

@@ -1,0 +1,605 @@
+"""One comparison from start to record: processes, audit, probes, pairs, verdict; whatever happens, a record."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import trackside
+from trackside.comparison import floor as physics
+from trackside.comparison import tolerance
+from trackside.comparison.audit import Study, audit_candidate, probe, study_baseline
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
+from trackside.comparison.checks import Ledger, Stop
+from trackside.comparison.measure import Measurement, Plan, measure, plan_batch, plan_flushes
+from trackside.comparison.timings import summarise
+from trackside.comparison.verdict import Reading, conclude, ratios, read, worst_of
+from trackside.machine.facts import facts as machine_facts
+from trackside.machine.facts import fingerprint
+from trackside.machine.telemetry import Recorder
+from trackside.records.compare import CompareRecord
+from trackside.records.errors import TracksideError
+from trackside.store.lock import DeviceLock
+from trackside.store.runs import Run, RunStore
+from trackside.workload import formats
+from trackside.workload.fleet import Fleet
+
+__all__ = ["Options", "run_trial"]
+
+Progress = Callable[[dict[str, Any]], None]
+
+_PRELOAD = ("trackside.workload.worker", "trackside.comparison.reference")
+# Forks of one template share hash seed and layout, so pairs take turns over several.
+_TEMPLATES = 3
+_PAIRS = {"cpu": 6, "cuda": 8}
+_QUICK_PAIRS = 2
+_DELTA = {"cpu": 0.02, "cuda": 0.005}
+_BUDGET = 60.0
+_BUILD_TIMEOUT = 300.0
+# A call may take this many times the baseline's before it counts as hung.
+_PATIENCE, _SHORTEST_TIMEOUT = 100, 5.0
+# Left for the rest of the machine when a worker is watched for memory.
+_RESERVE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `compare` was asked."""
+
+    baseline: Path
+    candidate: Path
+    device: str = "cpu"
+    metric: str = "device"
+    claim: str = "faster"
+    budget: float = _BUDGET
+    delta: float | None = None
+    quick: bool = False
+    seed: int | None = None
+    pairs: int | None = None
+    threads: int | None = None
+    build_timeout: float = _BUILD_TIMEOUT
+    wait: bool = True
+    checks_only: bool = False
+    """Everything but the timing: what the tests of the red team use."""
+    disabled: frozenset[str] = frozenset()
+    unprotected: tuple[str, ...] = ()
+    store: Path | None = None
+
+    @property
+    def kind(self) -> str:
+        return "cpu" if self.device == "cpu" else "cuda"
+
+    def to_record(self) -> dict[str, Any]:
+        shown = asdict(self)
+        shown.update(
+            {
+                "baseline": str(self.baseline),
+                "candidate": str(self.candidate),
+                "disabled": sorted(self.disabled),
+                "unprotected": list(self.unprotected),
+                "store": str(self.store) if self.store else None,
+            }
+        )
+        return shown
+
+
+@dataclass
+class _Outcome:
+    """What one shape ended with."""
+
+    shape: Any
+    verdict: str
+    reasons: list[str]
+    ledger: Ledger
+    study: Study | None = None
+    measurement: Measurement | None = None
+    reading: Reading | None = None
+    floor: dict[str, Any] | None = None
+    base_alone: dict[str, float] = field(default_factory=dict)
+
+
+def run_trial(options: Options, progress: Progress = lambda event: None) -> CompareRecord:
+    """Compare and leave a record, also when the run fails or is interrupted.
+
+    Raises:
+        TracksideError: wrong use, a baseline that cannot be used, or no way to run here. A record is written for these too.
+    """
+    base = formats.describe(options.baseline, "baseline")
+    cand = formats.describe(options.candidate, "candidate", base.format)
+    _require_device(options)
+    store = RunStore(options.store)
+    run = store.new_run("compare")
+    trial = _Trial(options, base, cand, store, run, progress)
+    return trial.run()
+
+
+def _require_device(options: Options) -> None:
+    if options.kind == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
+        raise TracksideError(
+            "device",
+            "found no NVIDIA GPU here (no /dev/nvidia0)",
+            "use `--device cpu`, or run on a machine with a GPU",
+        )
+
+
+class _Trial:
+    def __init__(
+        self,
+        options: Options,
+        base: formats.FileFacts,
+        cand: formats.FileFacts,
+        store: RunStore,
+        run: Run,
+        progress: Progress,
+    ) -> None:
+        self.options, self.base, self.cand = options, base, cand
+        self.store, self.run_, self.progress = store, run, progress
+        self.began = time.monotonic()
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self.files = {BASELINE: base.path.resolve(), CANDIDATE: cand.path.resolve()}
+        self.rng = random.Random(options.seed if options.seed is not None else secrets.randbits(128))
+        self.machine = machine_facts()
+        self.telemetry: dict[str, Any] = {}
+        self.environment: dict[str, Any] = {}
+        self.outcomes: list[_Outcome] = []
+        allowed = sorted(os.sched_getaffinity(0))
+        # The judge and the reference keep one core; the arms get the rest, or all there is.
+        self.judge_cpus = allowed[:1] if options.kind == "cpu" else allowed
+        self.cpus = (allowed[1:] or allowed) if options.kind == "cpu" else allowed
+        self.threads = options.threads or (
+            len(self.cpus) if options.kind == "cpu" else max(1, min(8, len(allowed) // 2))
+        )
+
+    # -- the frame around everything ---------------------------------------------------------------
+
+    def run(self) -> CompareRecord:
+        error: TracksideError | None = None
+        interrupted = False
+        with ExitStack() as stack:
+            try:
+                self._with_processes(stack)
+            except TracksideError as caught:
+                error = caught
+            except KeyboardInterrupt:
+                interrupted = True
+        if error is not None or interrupted:
+            reason = (
+                f"{error.kind}: {error.message}" if error is not None else "interrupted before the verdict"
+            )
+            record = self._record(status="failed", verdict="inconclusive", reasons=[reason])
+            self.store.write_record(self.run_, record.to_dict())
+            if error is not None:
+                error.run_id = self.run_.id  # type: ignore[attr-defined]
+                raise error
+            raise KeyboardInterrupt
+        record = self._record()
+        self.store.write_record(self.run_, record.to_dict())
+        return record
+
+    def _with_processes(self, stack: ExitStack) -> None:
+        options = self.options
+        folder = Path(tempfile.mkdtemp(prefix="trackside-"))
+        memory = int(psutil.virtual_memory().available - _RESERVE_BYTES)
+        fleet = Fleet(folder, self.threads, memory, options.unprotected)
+        stack.callback(fleet.close)
+        fallback = self._record(
+            status="failed", verdict="inconclusive", reasons=["the judge ended before the verdict"]
+        )
+        fleet.promise_record(self.run_, fallback.to_dict())
+        templates = [fleet.start_template(0, _PRELOAD)]
+        self.progress({"phase": "start", "run_id": self.run_.id})
+        stack.enter_context(
+            DeviceLock(
+                self._lock_key(),
+                wait=options.wait,
+                verb="compare",
+                on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder}),
+            )
+        )
+        recorder = Recorder(
+            gpu_index=_gpu_index(options.device) if options.kind == "cuda" else None, cpus=self.cpus
+        )
+        recorder.start()
+        stack.callback(lambda: self._keep_telemetry(recorder))
+        templates[0].wait(120)
+        templates += [
+            fleet.start_template(i, _PRELOAD) for i in range(1, 1 if options.checks_only else _TEMPLATES)
+        ]
+        readable = [
+            sys.prefix,
+            sys.base_prefix,
+            *(p for p in sys.path if p),
+            str(Path(trackside.__file__).parent.parent),
+            str(folder / "shared"),
+            *({str(_parent(p)) for p in self.files.values()}),
+        ]
+        (folder / "shared").mkdir()
+        ledger = Ledger(options.disabled)
+        bench = Bench(
+            fleet,
+            templates,
+            options.device if options.kind == "cpu" else f"cuda:{_gpu_index(options.device)}",
+            self.cpus,
+            self.judge_cpus,
+            readable,
+            options.build_timeout,
+            ledger,
+            self.rng,
+        )
+        facts = bench.start_reference(self.files[BASELINE])
+        shapes = facts["shapes"] or [None]
+        for number, shape in enumerate(shapes):
+            self.progress({"phase": "shape", "shape": shape, "number": number + 1, "count": len(shapes)})
+            bench.ledger = Ledger(options.disabled)
+            self.outcomes.append(self._one_shape(bench, facts, shape, folder, len(shapes), recorder))
+            for arm in list(bench.arms):
+                bench.arms.pop(arm).process.kill()
+
+    def _lock_key(self) -> str:
+        if self.options.kind == "cpu":
+            return "cpu"
+        index = _gpu_index(self.options.device)
+        gpus = self.machine.gpus
+        return f"gpu-{gpus[index].uuid}" if index < len(gpus) and gpus[index].uuid else f"gpu-{index}"
+
+    def _keep_telemetry(self, recorder: Recorder) -> None:
+        telemetry = recorder.stop()
+        self.telemetry = telemetry.to_record()
+        if not self.options.checks_only:
+            telemetry.save(self.run_.folder / "telemetry.npz")
+
+    # -- one shape ---------------------------------------------------------------------------------
+
+    def _one_shape(
+        self, bench: Bench, facts: dict[str, Any], shape: Any, folder: Path, shapes: int, recorder: Recorder
+    ) -> _Outcome:
+        ledger = bench.ledger
+        outcome = _Outcome(shape, "inconclusive", [], ledger)
+        try:
+            self._audit(bench, facts, shape, folder, outcome)
+            ledger.settle()
+            if self.options.checks_only:
+                outcome.reasons = ["checks only: nothing was timed"]
+                return outcome
+            self._measure(bench, facts, folder, outcome, shapes, recorder)
+        except Stop as stop:
+            outcome.verdict = stop.outcome
+            outcome.reasons = [f"{stop.check}: {stop.detail}"]
+        return outcome
+
+    def _audit(
+        self, bench: Bench, facts: dict[str, Any], shape: Any, folder: Path, outcome: _Outcome
+    ) -> None:
+        options = self.options
+        seed = bench.seed()
+        state_file = folder / "shared" / "state.pt" if facts["format"] == "kernelbench" else None
+        bench.shape, bench.derive, bench.output_bytes = shape, False, 1 << 16
+        bench.contract = {"inputs": [], "state": [], "restore": False}
+        bench.ask("contract", inputs=[], state=[])
+        self.progress({"phase": "baseline"})
+        facts["digest"] = bench.ask("setup", seed=seed, save=str(state_file) if state_file else None)[
+            "digest"
+        ]
+        began = time.monotonic()
+        described = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=shape)
+        draw_seconds = (time.monotonic() - began) / 2
+        bench.spec = described["spec"]
+        study = outcome.study = study_baseline(
+            bench, self.files[BASELINE], self.base.format, dict(facts), seed, options.build_timeout
+        )
+        timeout = max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns / 1e9)
+        bench.arms[BASELINE].call_timeout = max(timeout, 60.0)
+        self.progress({"phase": "audit"})
+        arm = audit_candidate(
+            bench,
+            self.files[CANDIDATE],
+            self.base.format,
+            study,
+            seed,
+            timeout,
+            str(state_file) if state_file else None,
+        )
+        self.progress({"phase": "probes"})
+        probe(bench, study)
+        outcome.base_alone["build_baseline"] = study.build_seconds
+        outcome.base_alone["build_candidate"] = arm.build_seconds
+        if described["derivable"] and draw_seconds > 0.02 and draw_seconds > study.run_ns / 1e9:
+            while bench.ask("draw", id=bench.id(), kind="base", seed=bench.seed(), shape=shape)["more"]:
+                pass
+            bench.derive = True
+
+    def _measure(
+        self,
+        bench: Bench,
+        facts: dict[str, Any],
+        folder: Path,
+        outcome: _Outcome,
+        shapes: int,
+        recorder: Recorder,
+    ) -> None:
+        options, study, ledger = self.options, outcome.study, bench.ledger
+        assert study is not None
+        self.progress({"phase": "floor"})
+        outcome.floor = physics.prepare(
+            bench, study, options.device, self.store.root / "machine", self.cpus, self.machine, ledger
+        )
+        flushes, host_bound = self._flushes(bench, study)
+        batch = plan_batch(study, bench.spec["bytes"], bench.output_bytes, options.device, flushes)
+        left = options.budget * (len(self.outcomes) + 1) / shapes - (time.monotonic() - self.began)
+        pairs = options.pairs or (_QUICK_PAIRS if options.quick else _PAIRS[options.kind])
+        delta = options.delta if options.delta is not None else _DELTA[options.kind]
+        plan = Plan(
+            options.device, pairs, batch, flushes, delta, options.metric, max(4.0, 0.9 * left), host_bound
+        )
+        alone = _alone(bench, plan)
+        for arm in (BASELINE, CANDIDATE):
+            bench.arms.pop(arm).process.kill()
+        recorder.mark("pairs")
+        state_file = folder / "shared" / "state.pt" if facts["format"] == "kernelbench" else None
+        timeout = max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns * batch / 1e9)
+        measurement = outcome.measurement = measure(
+            bench, plan, study, self.files, self.base.format, timeout, state_file, self.progress
+        )
+        bench.arms.pop(CANDIDATE).process.kill()
+        alone_after = _alone(bench, plan)
+        outcome.base_alone.update({"before_ns": alone, "after_ns": alone_after})
+        ledger.passed("worker-survives", f"{measurement.calls + study.checked} calls answered")
+        ledger.passed("protocol-intact", "only our own messages")
+        ledger.passed(
+            "output-matches-oracle",
+            f"{study.checked} of {measurement.calls} calls checked, chosen after they ran",
+        )
+        outcome.reading = read(measurement, ledger)
+        self._judge_machine(outcome, plan, recorder)
+        physics.judge(outcome.floor, measurement, ledger)
+        ledger.settle()
+        outcome.verdict, outcome.reasons = conclude(outcome.reading, delta, ledger)
+        ledger.settle()
+
+    def _flushes(self, bench: Bench, study: Study) -> tuple[int, bool]:
+        if self.options.kind == "cpu":
+            return 0, False
+        enqueue = []
+        times = []
+        for name in (BASELINE, CANDIDATE):
+            for _ in range(4):
+                made = bench.draw()
+                assert made is not None
+                slot = bench.run(bench.arms[name], [made], [bench.seed()], mode="cold", flushes=4)
+                enqueue.append((name, slot.calls[0].host))
+                if name == BASELINE:
+                    times.append(slot.calls[0].ns)
+                bench.forget([slot])
+        study.run_ns = min(times)
+        worst = max(sorted(h for n, h in enqueue if n == name)[1] for name in (BASELINE, CANDIDATE))
+        study.enqueue_ns = worst
+        return plan_flushes(worst)
+
+    def _judge_machine(self, outcome: _Outcome, plan: Plan, recorder: Recorder) -> None:
+        """Whether the machine, or the other arm, disturbed the measurement."""
+        ledger, measurement = outcome.ledger, outcome.measurement
+        assert measurement is not None
+        quads = [q for p in measurement.pairs for q in p.quads]
+        if quads:
+            noticed = recorder.disturbances(quads[0].began, quads[-1].ended, self.cpus)
+            if noticed:
+                ledger.warned("machine-quiet", "; ".join(noticed))
+        beside = sorted(
+            t
+            for p in measurement.pairs
+            for q in p.quads
+            for t, letter in zip(q.ns, q.order, strict=True)
+            if letter == "A" and q.mode in ("plain", "cold")
+        )
+        if not beside:
+            return
+        middle = beside[len(beside) // 2]
+        alone = max(outcome.base_alone["before_ns"], outcome.base_alone["after_ns"])
+        slack = 1.3 if plan.kind == "cpu" else 1.15
+        if middle > slack * alone:
+            ledger.failed(
+                "baseline-undisturbed",
+                f"the baseline takes {middle / 1e3:.1f} µs beside the candidate, {alone / 1e3:.1f} µs alone at most",
+            )
+        else:
+            ledger.passed(
+                "baseline-undisturbed",
+                f"{middle / 1e3:.1f} µs beside the candidate, {outcome.base_alone['before_ns'] / 1e3:.1f} µs alone before, "
+                f"{outcome.base_alone['after_ns'] / 1e3:.1f} µs after",
+            )
+
+    # -- the record --------------------------------------------------------------------------------
+
+    def _record(
+        self, status: str = "done", verdict: str | None = None, reasons: list[str] | None = None
+    ) -> CompareRecord:
+        options = self.options
+        shapes = [_shape_record(o) for o in self.outcomes]
+        verdict = verdict or worst_of([o.verdict for o in self.outcomes])
+        main = next((s for s, o in zip(shapes, self.outcomes, strict=True) if o.verdict == verdict), None)
+        certificate = self._certificate(verdict) if status == "done" else "none"
+        holds = verdict == "faster" or (options.claim == "not-slower" and verdict == "equivalent")
+        record = CompareRecord(
+            run_id=self.run_.id,
+            status=status,
+            verdict=verdict,
+            certified=certificate != "none",
+            certificate=certificate,
+            claim=options.claim,
+            holds=holds,  # type: ignore[arg-type]
+            speedup=main["speedup"] if main else None,
+            checks=main["checks"] if main else [],
+            reasons=reasons if reasons is not None else (main or {}).get("reasons", []),
+            accuracy=main["accuracy"] if main else {},
+            timings=main["timings"] if main else {},
+            memory=main["memory"] if main else {},
+            floor=main["floor"] if main else None,
+            statistics=main["statistics"] if main else {},
+            shapes=shapes if len(shapes) > 1 or (shapes and shapes[0]["shape"] is not None) else [],  # type: ignore[arg-type]
+            baseline={
+                "path": str(self.base.path),
+                "format": self.base.format,
+                "sha256": self.base.sha256,
+                "files": self.base.files,
+            },  # type: ignore[arg-type]
+            candidate={
+                "path": str(self.cand.path),
+                "format": self.cand.format,
+                "sha256": self.cand.sha256,
+                "files": self.cand.files,
+            },  # type: ignore[arg-type]
+            environment={
+                "fingerprint": fingerprint(self.machine),
+                "device": options.device,
+                "threads": self.threads,
+                "cpus": self.cpus,
+                "cpu": self.machine.cpu.model,
+                "gpus": [g.name for g in self.machine.gpus],
+                "kernel": self.machine.kernel,
+                "flags": self.outcomes[0].study.flags if self.outcomes and self.outcomes[0].study else {},
+            },
+            telemetry=self.telemetry,
+            options=options.to_record(),
+            started=self.started,
+            seconds=time.monotonic() - self.began,
+            version=trackside.__version__,
+        )
+        if status == "done":
+            self._save_quads()
+        return record
+
+    def _certificate(self, verdict: str) -> str:
+        options = self.options
+        if (
+            options.quick
+            or options.checks_only
+            or options.disabled
+            or options.unprotected
+            or verdict not in ("faster", "slower", "equivalent")
+        ):
+            return "none"
+        lowering = ("isolation", "task-is-sensitive", "holds-on-probes", "oracle-available")
+        results = [o.ledger.results.get(name) for o in self.outcomes for name in lowering]
+        if options.seed is not None or any(r is None or r.status in ("warn", "unknown") for r in results):
+            return "reduced"
+        return "full"
+
+    def _save_quads(self) -> None:
+        if any(o.measurement for o in self.outcomes):
+            import orjson
+
+            data = [
+                {
+                    "shape": o.shape,
+                    "plan": asdict(o.measurement.plan),
+                    "pairs": [[q.to_record() for q in p.quads] for p in o.measurement.pairs],
+                }
+                for o in self.outcomes
+                if o.measurement
+            ]
+            (self.run_.folder / "quads.json").write_bytes(orjson.dumps(data))
+
+
+def _alone(bench: Bench, plan: Plan) -> float:
+    """The baseline's time per call with the other arm frozen or gone."""
+    arm = bench.arms[BASELINE]
+    other = bench.arms.get(CANDIDATE)
+    if other is not None:
+        other.process.freeze()
+    arm.process.thaw()
+    times = []
+    for _ in range(7):
+        slot = bench.run(
+            arm,
+            [bench.draw_timed()],
+            [bench.seed()],
+            mode="cold" if plan.kind == "cuda" else "plain",
+            flushes=max(1, plan.flushes),
+        )
+        times.append(slot.calls[0].ns)
+        bench.forget([slot])
+    if other is not None:
+        other.process.thaw()
+    return sorted(times[1:])[3]
+
+
+def _shape_record(o: _Outcome) -> dict[str, Any]:
+    speedup = None
+    statistics: dict[str, Any] = {}
+    if o.reading is not None and o.measurement is not None:
+        r, plan = o.reading, o.measurement.plan
+        judge = ratios(r.judge) if r.judge is not None else {}
+        speedup = {
+            **ratios(r.speed),
+            "confidence": r.speed.confidence,
+            "metric": plan.metric,
+            "bounded": judge.get("ratio"),
+            "bounded_low": judge.get("low"),
+            "bounded_high": judge.get("high"),
+            "lie_us": r.lie_us,
+        }
+        statistics = {
+            "pairs": len(o.measurement.pairs),
+            "quads": r.quads,
+            "quads_kept": r.kept,
+            "calls_per_slot": plan.batch,
+            "delta": plan.delta,
+            "total": ratios(r.total),
+            "wall": ratios(r.wall) if r.wall else None,
+            "device": ratios(r.device) if r.device else None,
+            "candidate_calls": o.measurement.calls,
+            "flushes": plan.flushes,
+            "host_bound": plan.host_bound,
+        }
+    study = o.study
+    accuracy: dict[str, Any] = {}
+    if study is not None:
+        accuracy = {
+            "oracle": study.oracle.get("kind"),
+            "checked_calls": study.checked,
+            "probes": study.probes,
+            "outputs": [
+                {
+                    "path": path,
+                    "baseline": tolerance.relative_error(bins),
+                    "candidate": tolerance.relative_error(study.candidate_bins[path])
+                    if path in study.candidate_bins
+                    else None,
+                }
+                for path, bins in list(study.bins.items())[:50]
+            ],
+        }
+    timings, memory = summarise(o.measurement, o.base_alone) if o.measurement is not None else ({}, {})
+    return {
+        "shape": o.shape,
+        "verdict": o.verdict,
+        "speedup": speedup,
+        "checks": o.ledger.to_records(),
+        "reasons": o.reasons,
+        "accuracy": accuracy,
+        "timings": timings,
+        "memory": memory,
+        "floor": o.floor,
+        "statistics": statistics,
+    }
+
+
+def _gpu_index(device: str) -> int:
+    _, _, number = device.partition(":")
+    return int(number or 0)
+
+
+def _parent(path: Path) -> Path:
+    return path if path.is_dir() else path.parent

@@ -1,0 +1,182 @@
+"""From quads to a verdict: intervals on three clocks, and the order in which answers outrank each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from trackside.comparison.checks import Ledger
+from trackside.comparison.measure import Measurement, Pair, Quad
+from trackside.stats import quiet
+from trackside.stats.intervals import Interval, t_interval
+from trackside.stats.quads import pair_median, quad_log_ratio
+from trackside.stats.totals import contradicts, total_ratio
+from trackside.stats.verdict import classify
+
+__all__ = ["VERDICTS", "Reading", "conclude", "read", "worst_of"]
+
+VERDICTS = ("rejected", "not-comparable", "slower", "inconclusive", "equivalent", "faster")
+"""From the least to the most favourable; a run over several shapes takes the first that occurs."""
+
+_MAX_DROPPED = 0.40
+_FISHER_ALPHA = 0.01
+# A worker's clock that claims more than twice what the judge's clock allows at most is not believed.
+_BELIEVED_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the clocks say, in log ratios baseline/candidate."""
+
+    speed: Interval
+    judge: Interval | None
+    total: Interval
+    wall: Interval | None
+    device: Interval | None
+    lie_us: float
+    kept: int
+    quads: int
+
+
+def read(measurement: Measurement, ledger: Ledger) -> Reading:
+    """Intervals over the pairs' medians, once, after all pairs."""
+    plan = measurement.plan
+    modes = {"device": "plain" if plan.kind == "cpu" else "cold", "wall": "wall"}
+    wanted = modes["device"] if plan.kind == "cpu" else modes[plan.metric]
+    keep = _quiet_quads(measurement, wanted, ledger)
+    speeds, judges, totals, lies = [], [], [], []
+    for pair in measurement.pairs:
+        quads = [q for q in pair.quads if q.mode == wanted]
+        kept = [q for q in quads if id(q) in keep] or quads
+        speeds.append(pair_median([q.log_ratio for q in kept], [q.order for q in kept]))  # type: ignore[misc]
+        base = [t for q in quads for t, letter in zip(q.totals, q.order, strict=True) if letter == "A"]
+        cand = [t for q in quads for t, letter in zip(q.totals, q.order, strict=True) if letter == "B"]
+        totals.append(math.log(total_ratio(base, cand)))
+        ratio, lie = _judge_ratio(kept)
+        judges.append(ratio)
+        lies.append(lie)
+    others = (
+        {name: _plain_interval(measurement.pairs, mode) for name, mode in modes.items()}
+        if plan.kind == "cuda"
+        else {"device": None, "wall": None}
+    )
+    return Reading(
+        speed=t_interval(speeds),
+        judge=t_interval(judges),
+        total=t_interval(totals),
+        wall=others["wall"],
+        device=others["device"],
+        lie_us=_half_width(lies) / 1e3,
+        kept=len(keep),
+        quads=sum(q.mode == wanted for p in measurement.pairs for q in p.quads),
+    )
+
+
+def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int]:
+    """Quads to count: on a CPU those in which no slot was preempted much more than usual, whichever arm it was."""
+    quads = [q for p in measurement.pairs for q in p.quads if q.mode == mode]
+    if measurement.plan.kind == "cuda":
+        return {id(q) for q in quads}
+    ratios = np.array([q.busy for q in quads])
+    arms = np.array([list(q.order) for q in quads])
+    mask = quiet.keep_quiet(ratios, arms)
+    dropped = 1 - float(mask.mean())
+    p = quiet.fisher_exact(*quiet.arm_disturbances(ratios, arms))
+    if p < _FISHER_ALPHA and dropped > 0.1:
+        ledger.warned(
+            "machine-quiet",
+            f"disturbed slots fall unevenly on the two arms (Fisher p = {p:.4f}); {dropped:.0%} of quads were dropped",
+        )
+    elif dropped >= _MAX_DROPPED:
+        ledger.warned(
+            "machine-quiet",
+            f"{dropped:.0%} of quads were disturbed by other work and dropped (the most that may be)",
+        )
+    else:
+        ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed, evenly over both arms")
+    return {id(q) for q, kept in zip(quads, mask, strict=True) if kept}
+
+
+def _judge_ratio(quads: list[Quad]) -> tuple[float, float]:
+    """Log ratio on the judge's clock, less the baseline's median residual; and the mean difference in ns per call."""
+    residual = median(
+        j - t for q in quads for j, t, letter in zip(q.judge_ns, q.ns, q.order, strict=True) if letter == "A"
+    )
+    ratios, differences = [], []
+    for q in quads:
+        own = [max(j - residual, 0.02 * t, 100.0) for j, t in zip(q.judge_ns, q.ns, strict=True)]
+        ratios.append(quad_log_ratio(own, q.order))  # type: ignore[arg-type]
+        sign = 1 if q.order == "ABBA" else -1
+        j, t = q.judge_ns, q.ns
+        differences.append(sign * ((j[1] + j[2] - j[0] - j[3]) - (t[1] + t[2] - t[0] - t[3])) / 2)
+    return median(ratios), median(differences)
+
+
+def _plain_interval(pairs: list[Pair], mode: str) -> Interval | None:
+    values = []
+    for pair in pairs:
+        quads = [q for q in pair.quads if q.mode == mode]
+        if quads:
+            values.append(pair_median([q.log_ratio for q in quads], [q.order for q in quads]))  # type: ignore[misc]
+    return t_interval(values) if len(values) > 1 else None
+
+
+def _half_width(values: list[float]) -> float:
+    interval = t_interval(values)
+    return max(abs(interval.low), abs(interval.high))
+
+
+def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[str]]:
+    """The verdict of the clocks, given that nothing was rejected."""
+    verdict = str(classify(reading.speed, delta))
+    reasons: list[str] = []
+    if verdict != "faster":
+        ledger.passed("clocks-agree", "no speedup is claimed")
+        ledger.passed("total-time-agrees", "no speedup is claimed")
+        if verdict == "inconclusive":
+            reasons.append(
+                f"the interval {_span(reading.speed)} holds both no change and a change beyond ±{delta:.1%}"
+            )
+        return verdict, reasons
+    judge = reading.judge
+    assert judge is not None
+    claimed, believed = math.exp(reading.speed.low) - 1, math.exp(judge.high) - 1
+    if believed < _BELIEVED_SHARE * claimed and claimed > 0.05:
+        ledger.failed(
+            "clocks-agree",
+            f"the candidate's own clock says {_span(reading.speed)}, the judge's clock from go to private copy says {_span(judge)}",
+        )
+    elif judge.low <= 0:
+        reasons.append(
+            f"the judge's clock cannot confirm the speedup: {_span(judge)} from go to private copy; a longer budget or a larger size would"
+        )
+        ledger.warned("clocks-agree", reasons[-1])
+        verdict = "inconclusive"
+    else:
+        ledger.passed("clocks-agree", f"the judge's clock says {_span(judge)}")
+    if contradicts(reading.speed, reading.total):
+        ledger.failed(
+            "total-time-agrees",
+            f"the median says {_span(reading.speed)}, the sum of all times {_span(reading.total)}: the time went into rare slow calls",
+        )
+    else:
+        ledger.passed("total-time-agrees", f"the sum of all times says {_span(reading.total)}")
+    return verdict, reasons
+
+
+def _span(interval: Interval) -> str:
+    return f"{math.exp(interval.mid):.3f}x [{math.exp(interval.low):.3f}, {math.exp(interval.high):.3f}]"
+
+
+def worst_of(verdicts: list[str]) -> str:
+    """One word for several shapes: the least favourable."""
+    return min(verdicts, key=VERDICTS.index)
+
+
+def ratios(interval: Interval) -> dict[str, Any]:
+    """An interval of log ratios as plain ratios."""
+    return {"ratio": math.exp(interval.mid), "low": math.exp(interval.low), "high": math.exp(interval.high)}

@@ -1,0 +1,230 @@
+"""A compare record on a terminal: the verdict in five seconds, then what it rests on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["explain", "render"]
+
+_COLOURS = {
+    "faster": "bold green",
+    "equivalent": "bold cyan",
+    "slower": "bold yellow",
+    "inconclusive": "bold magenta",
+    "rejected": "bold red",
+    "not-comparable": "bold red",
+}
+_MARKS = {
+    "pass": ("green", "✓"),
+    "warn": ("yellow", "!"),
+    "fail": ("red", "✗"),
+    "unknown": ("magenta", "?"),
+    "not_applicable": ("dim", "–"),
+}
+_MEANING = {
+    "faster": "the candidate is faster and its outputs are right",
+    "equivalent": "no difference beyond the threshold; outputs are right",
+    "slower": "the candidate is slower; its outputs are right",
+    "inconclusive": "not decided",
+    "rejected": "the candidate does not do what the baseline does",
+    "not-comparable": "the two did not run under the same conditions",
+}
+
+
+def render(record: dict[str, Any], console: Console) -> None:
+    """Print a compare record."""
+    _headline(record, console)
+    for reason in record["reasons"]:
+        console.print(Text.assemble(("  why  ", "bold"), reason))
+    if record["shapes"]:
+        _shapes(record, console)
+    _evidence(record, console)
+    _checks(record["checks"], console)
+    _closing(record, console)
+
+
+def _headline(record: dict[str, Any], console: Console) -> None:
+    verdict, speed = record["verdict"], record["speedup"]
+    line = Text(" ")
+    line.append(f" {verdict.upper()} ", style=_COLOURS[verdict] + " reverse")
+    if speed is not None and verdict not in ("rejected", "not-comparable"):
+        line.append(f"  {speed['ratio']:.3f}×", style="bold")
+        line.append(f"  [{speed['low']:.3f}, {speed['high']:.3f}]")
+        line.append(f"  {speed['metric']} time, {speed['confidence']:.0%}", style="dim")
+    line.append("   ")
+    words = {"full": "certified", "reduced": "certified, with reservations", "none": "not certified"}
+    line.append(words[record["certificate"]], style="green" if record["certificate"] == "full" else "yellow")
+    console.print()
+    console.print(line)
+    console.print(Text(f"  {_MEANING[verdict]}", style="dim"))
+
+
+def _shapes(record: dict[str, Any], console: Console) -> None:
+    table = Table(box=None, padding=(0, 2))
+    for column in ("shape", "verdict", "speedup", "interval", "why"):
+        table.add_column(column)
+    for row in record["shapes"]:
+        speed = row["speedup"]
+        table.add_row(
+            str(row["shape"]),
+            Text(row["verdict"], style=_COLOURS[row["verdict"]]),
+            f"{speed['ratio']:.3f}×" if speed else "",
+            f"[{speed['low']:.3f}, {speed['high']:.3f}]" if speed else "",
+            Text(row["reasons"][0][:80] if row["reasons"] else ""),
+        )
+    console.print(table)
+
+
+def _evidence(record: dict[str, Any], console: Console) -> None:
+    rows: list[tuple[str, str]] = []
+    base, cand = record["timings"].get("baseline", {}), record["timings"].get("candidate", {})
+    names = {
+        "device": "cold cache, device" if record["environment"].get("device", "cpu") != "cpu" else "time",
+        "hot": "hot cache, device",
+        "wall": "wall, with sync",
+    }
+    for series, name in names.items():
+        if (
+            series in base
+            and series in cand
+            and not (series == "wall" and base[series] == base.get("device"))
+        ):
+            rows.append(
+                (
+                    name,
+                    f"{duration(base[series]['p50_us'])} → {duration(cand[series]['p50_us'])}   p99 {duration(base[series]['p99_us'])} → "
+                    f"{duration(cand[series]['p99_us'])}   n {base[series]['n']}, {cand[series]['n']}",
+                )
+            )
+    speed, statistics = record["speedup"], record["statistics"]
+    if speed is not None and speed["bounded"] is not None:
+        rows.append(
+            (
+                "judge's clock",
+                f"{speed['bounded']:.3f}× [{speed['bounded_low']:.3f}, {speed['bounded_high']:.3f}]; cannot exclude a lie of {speed['lie_us']:.1f} µs a call",
+            )
+        )
+    if statistics:
+        rows.append(
+            (
+                "statistics",
+                f"{statistics['pairs']} worker pairs, {statistics['quads_kept']} of {statistics['quads']} quads kept, {statistics['calls_per_slot']} calls a slot, "
+                f"threshold ±{statistics['delta']:.1%}"
+                + ("; host-bound: launches could not be hidden" if statistics.get("host_bound") else ""),
+            )
+        )
+    accuracy = record["accuracy"]
+    outputs = [o for o in accuracy.get("outputs", []) if o["candidate"]]
+    if outputs:
+        worst = max(outputs, key=lambda o: o["candidate"]["rms"])
+        rows.append(
+            (
+                "accuracy",
+                f"{worst['path']}: rms {worst['candidate']['rms']:.1e}, baseline {worst['baseline']['rms']:.1e}, against {accuracy['oracle']}",
+            )
+        )
+        probes = [k for k, v in accuracy["probes"].items() if v == "passed"]
+        rows.append(
+            (
+                "",
+                f"{accuracy['checked_calls']} calls checked"
+                + (f", {statistics['candidate_calls']} timed" if statistics else "")
+                + f"; probes passed: {', '.join(probes) or 'none'}",
+            )
+        )
+    floor = record["floor"]
+    if floor and floor.get("candidate_over_floor"):
+        rows.append(
+            (
+                "physical floor",
+                f"{floor['candidate_over_floor']:.1f}× above {duration(floor['seconds'] * 1e6)} for {floor['bytes'] / 1e6:.1f} MB at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
+            )
+        )
+    memory = record["memory"]
+    if memory:
+        kind = "device" if memory["baseline"]["device"] else "host"
+        if memory["baseline"][kind] and memory["candidate"][kind]:
+            rows.append(
+                (
+                    f"peak {kind} memory",
+                    f"{memory['baseline'][kind] / 2**20:.0f} MiB → {memory['candidate'][kind] / 2**20:.0f} MiB",
+                )
+            )
+    if record["timings"].get("break_even_calls"):
+        rows.append(
+            (
+                "build",
+                f"{base['build_s']:.1f} s → {cand['build_s']:.1f} s; pays back after {record['timings']['break_even_calls']:,} calls",
+            )
+        )
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    if rows:
+        console.print(table)
+
+
+def _checks(checks: list[dict[str, Any]], console: Console) -> None:
+    if not checks:
+        return
+    groups = {status: [c for c in checks if c["status"] == status] for status in _MARKS}
+    line = Text("  checks  ", style="bold")
+    for status, found in groups.items():
+        colour, mark = _MARKS[status]
+        if found:
+            line.append(f"{mark} {len(found)} {status.replace('_', ' ')}   ", style=colour)
+    console.print(line)
+    for status in ("fail", "warn", "unknown"):
+        colour, mark = _MARKS[status]
+        shown = [c for c in groups[status] if not c["detail"].startswith("not reached")]
+        for check in shown:
+            console.print(Text.assemble((f"    {mark} {check['id']}  ", colour), check["detail"]))
+    late = [c["id"] for c in groups["unknown"] if c["detail"].startswith("not reached")]
+    if late:
+        console.print(Text(f"    ? not reached: {', '.join(late)}", style="dim"))
+
+
+def _closing(record: dict[str, Any], console: Console) -> None:
+    run_id = record["run_id"]
+    verdict = record["verdict"]
+    failed = next((c["id"] for c in record["checks"] if c["status"] == "fail"), None)
+    after = {
+        "faster": f"trackside verify {run_id}",
+        "inconclusive": f"trackside compare {record['baseline']['path']} {record['candidate']['path']} --budget {2 * record['options'].get('budget', 60):.0f}",
+    }.get(verdict, f"trackside compare --explain {failed}" if failed else f"trackside runs show {run_id}")
+    console.print(
+        Text.assemble(
+            ("  run  ", "bold"), f"{run_id}, {record['seconds']:.0f} s   ", ("next: ", "bold"), after
+        )
+    )
+    console.print()
+
+
+def explain(check: Any, result: dict[str, Any] | None, console: Console) -> None:
+    """Say what one check looks for, what it catches, and what it saw in a run."""
+    console.print(Text.assemble((check.id, "bold")))
+    console.print(Text(f"  looks for  {check.looks_for}"))
+    console.print(Text(f"  catches    {check.catches}"))
+    console.print(Text(f"  a failure  makes the verdict `{check.on_fail}`"))
+    if result is not None:
+        colour, mark = _MARKS[result["status"]]
+        console.print(
+            Text.assemble(("  saw        ", ""), (f"{mark} {result['status']}: ", colour), result["detail"])
+        )
+        for name, value in result.get("evidence", {}).items():
+            console.print(Text(f"             {name}: {value}"))
+
+
+def duration(microseconds: float) -> str:
+    """A time with three significant digits and a unit that fits."""
+    for limit, factor, unit in ((1e3, 1, "µs"), (1e6, 1e-3, "ms"), (float("inf"), 1e-6, "s")):
+        if microseconds < limit:
+            value = microseconds * factor
+            return f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
+    raise AssertionError

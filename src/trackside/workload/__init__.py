@@ -1,0 +1,1 @@
+"""How user code is described and loaded, and the processes that run it."""

@@ -1,0 +1,410 @@
+"""The judge's side of its processes: supervisor, templates, workers; asking, freezing, watching, ending them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trackside
+from trackside.records.errors import TracksideError
+from trackside.store.runs import Run
+from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
+from trackside.workload.supervisor import descendants
+
+__all__ = ["Fleet", "Process", "ProcessFailed", "Template"]
+
+_LOG_BYTES = 64 << 10
+_FREEZE_SECONDS = 2.0
+# Enough of the environment to find interpreters, compilers and the CUDA libraries; no secrets.
+_KEPT_VARIABLES = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "CC",
+    "CXX",
+    "VIRTUAL_ENV",
+    "TORCH_CUDA_ARCH_LIST",
+    "TRITON_PTXAS_PATH",
+    "TRITON_LIBCUDA_PATH",
+)
+
+
+class ProcessFailed(Exception):
+    """A worker died, hung or lied. `how` is `died`, `timeout`, `forged` or `memory`."""
+
+    def __init__(self, name: str, how: str, detail: str, log: str) -> None:
+        super().__init__(f"{name}: {detail}")
+        self.name, self.how, self.detail, self.log = name, how, detail, log
+
+
+@dataclass
+class Template:
+    """A process that workers fork from."""
+
+    channel: Channel
+    facts: dict[str, Any] | None = None
+    log: Path = field(default_factory=Path)
+
+    def wait(self, timeout: float) -> dict[str, Any]:
+        if self.facts is None:
+            try:
+                self.facts = self.channel.receive(timeout)
+            except (ChannelClosed, ChannelTimeout) as error:
+                tail = self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+                raise TracksideError(
+                    "internal",
+                    f"a worker template did not start ({type(error).__name__}): {tail}",
+                    "run `python -c 'import torch'` and see whether that works",
+                ) from error
+            if "missing" in self.facts:
+                raise TracksideError(
+                    "missing-dependency",
+                    f"PyTorch is not installed here ({self.facts['missing']})",
+                    "pip install 'trackside[torch]', or run inside the environment that has torch",
+                )
+        return self.facts
+
+
+class Process:
+    """A worker or the reference process, as the judge holds it."""
+
+    def __init__(self, name: str, pid: int, channel: Channel, template: Template, fleet: Fleet) -> None:
+        self.name, self.pid, self.channel = name, pid, channel
+        self._template, self._fleet = template, fleet
+        self.over_memory: int | None = None
+        self.frozen = False
+        self.alive = True
+        self.facts: dict[str, Any] = {}
+
+    def ask(self, op: str, timeout: float, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
+        """Send a request and wait for its answer.
+
+        Raises:
+            ProcessFailed: the process is gone, silent, or wrote something else.
+        """
+        try:
+            if self.channel.pending():
+                self._unasked()
+            self.channel.send({"op": op, **message}, fds)
+            return self.channel.receive(timeout)
+        except ChannelClosed:
+            raise self._dead() from None
+        except ChannelTimeout:
+            raise ProcessFailed(
+                self.name, "timeout", f"no answer to `{op}` within {timeout:.1f} s", self.log()
+            ) from None
+        except ChannelForged as error:
+            raise ProcessFailed(
+                self.name,
+                "forged",
+                f"bytes on the control channel that our code never writes ({error})",
+                self.log(),
+            ) from None
+
+    def _unasked(self) -> None:
+        message = self.channel.receive(0.5)
+        raise ChannelForged(f"an unasked message {str(message)[:60]}")
+
+    def _dead(self) -> ProcessFailed:
+        self.alive = False
+        if self.over_memory is not None:
+            return ProcessFailed(
+                self.name,
+                "memory",
+                f"used {self.over_memory / 2**30:.1f} GiB, more than allowed, and was ended",
+                self.log(),
+            )
+        status = self._fleet.reap(self._template, self.pid)
+        if status is None:
+            how = "closed its channel"
+        elif os.WIFSIGNALED(status):
+            how = f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+        else:
+            how = f"exited with code {os.waitstatus_to_exitcode(status)}"
+        return ProcessFailed(self.name, "died", how, self.log())
+
+    def freeze(self) -> None:
+        """Stop the process and wait until it has."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGSTOP)
+            deadline = time.monotonic() + _FREEZE_SECONDS
+            while time.monotonic() < deadline:
+                try:
+                    text = Path(f"/proc/{self.pid}/stat").read_bytes()
+                except OSError:
+                    break
+                if text[text.rindex(b")") + 2 : text.rindex(b")") + 3] in b"TtZX":
+                    break
+        self.frozen = True
+
+    def thaw(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+        self.frozen = False
+
+    def kill(self) -> None:
+        """End the process and everything below it."""
+        for pid in (*descendants(self.pid), self.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        self._fleet.reap(self._template, self.pid)
+        self.alive = False
+        self.channel.close()
+        self._fleet.dropped(self)
+
+    def peak_rss(self) -> int | None:
+        """Largest resident size so far, read from outside."""
+        try:
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
+        except OSError:
+            pass
+        return None
+
+    def log(self) -> str:
+        return self._fleet.log_of(self.pid)
+
+
+class Fleet:
+    """All processes of one run."""
+
+    def __init__(
+        self, folder: Path, threads: int, memory_limit: int, unprotected: Sequence[str] = ()
+    ) -> None:
+        self.folder = folder
+        self._threads = threads
+        self._memory_limit = memory_limit
+        self._unprotected = list(unprotected)
+        self._logs: dict[int, bytearray] = {}
+        self._selector = selectors.DefaultSelector()
+        self._watched: list[Process] = []
+        self._over = threading.Event()
+        ours, theirs = pair()
+        self._supervisor = ours
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "trackside.workload.supervisor",
+            str(theirs.fileno()),
+            str(folder),
+        ]
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            env=self._environment({}),
+            cwd="/",
+        )
+        theirs.close()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def promise_record(self, run: Run, record: Mapping[str, Any]) -> None:
+        """Have the supervisor write this record if the judge ends without one."""
+        place = {"id": run.id, "folder": str(run.folder), "verb": run.verb}
+        self._supervisor.send({"op": "fallback", "run": place, "record": dict(record)})
+        self._supervisor.receive(10)
+
+    def start_template(self, index: int, preload: Sequence[str]) -> Template:
+        ours, theirs = pair()
+        log = self.folder / f"template-{index}.log"
+        message = {
+            "op": "template",
+            "environment": self._environment({"PYTHONHASHSEED": str(1000 + 7919 * index)}),
+            "log": str(log),
+            "folder": str(self.folder),
+            "preload": list(preload),
+        }
+        self._supervisor.send(message, [theirs.fileno()])
+        self._supervisor.receive(10)
+        theirs.close()
+        return Template(ours, log=log)
+
+    def spawn(
+        self,
+        template: Template,
+        name: str,
+        module: str,
+        device: str,
+        cpus: Sequence[int],
+        arm: str,
+        folder: Path,
+        readable: Sequence[str],
+        timeout: float,
+    ) -> Process:
+        """Fork a process from `template`; `arm` names the private folder that it may write to."""
+        template.wait(timeout)
+        private = self.folder / arm
+        for part in ("tmp", "cache", "home"):
+            (private / part).mkdir(parents=True, exist_ok=True)
+        ours, theirs = pair()
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        request = {
+            "op": "spawn",
+            "module": module,
+            "device": device,
+            "cpus": list(cpus),
+            "threads": self._threads,
+            "folder": str(folder),
+            "sys_path": [],
+            "unprotected": self._unprotected,
+            "readable": [str(folder), *readable],
+            "writable": [str(private)],
+            "environment": {
+                "HOME": str(private / "home"),
+                "TMPDIR": str(private / "tmp"),
+                "XDG_CACHE_HOME": str(private / "cache"),
+                "TORCHINDUCTOR_CACHE_DIR": str(private / "cache" / "inductor"),
+                "TRITON_CACHE_DIR": str(private / "cache" / "triton"),
+                "TORCH_EXTENSIONS_DIR": str(private / "cache" / "extensions"),
+                "CUDA_CACHE_PATH": str(private / "cache" / "nv"),
+            },
+        }
+        try:
+            template.channel.send(request, [theirs.fileno(), write_end])
+            pid = template.channel.receive(timeout)["pid"]
+        finally:
+            theirs.close()
+            os.close(write_end)
+        self._logs[pid] = bytearray()
+        self._selector.register(read_end, selectors.EVENT_READ, pid)
+        process = Process(name, pid, ours, template, self)
+        self._watched.append(process)
+        try:
+            process.facts = ours.receive(timeout)
+        except (ChannelClosed, ChannelTimeout, ChannelForged):
+            raise process._dead() from None
+        return process
+
+    def reap(self, template: Template, pid: int) -> int | None:
+        try:
+            template.channel.send({"op": "reap", "pid": pid, "seconds": 2.0})
+            status = template.channel.receive(5)["status"]
+        except (ChannelClosed, ChannelTimeout, ChannelForged):
+            return None
+        return int(status) if status is not None else None
+
+    def dropped(self, process: Process) -> None:
+        if process in self._watched:
+            self._watched.remove(process)
+
+    def log_of(self, pid: int) -> str:
+        return bytes(self._logs.get(pid, b"")).decode(errors="replace")[-4000:]
+
+    def strangers(self, known: Sequence[Process]) -> dict[int, int]:
+        """Run time in ns of processes below the supervisor that are neither templates nor `known`."""
+        ours = {p.pid for p in known}
+        times: dict[int, int] = {}
+        for pid in descendants(self._process.pid):
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if pid in ours or (b"trackside.workload.template" in command and self._is_template(pid)):
+                    continue
+                times[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+            except (OSError, ValueError, IndexError):
+                continue
+        return times
+
+    def _is_template(self, pid: int) -> bool:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rpartition(")")[2].split()[1]) == self._process.pid
+
+    def close(self) -> int:
+        """End every process and remove the folder; returns how many had to be killed."""
+        ended = 0
+        try:
+            self._supervisor.send({"op": "finish"})
+            ended = int(self._supervisor.receive(20)["ended"])
+        except (ChannelClosed, ChannelTimeout, ChannelForged):
+            pass
+        self._over.set()
+        self._supervisor.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        self._thread.join(2)
+        for key in list(self._selector.get_map().values()):
+            os.close(key.fd)
+        self._selector.close()
+        return ended
+
+    def _watch(self) -> None:
+        """Drain the workers' output and watch their memory."""
+        last = 0.0
+        while not self._over.is_set():
+            for key, _ in self._selector.select(0.1):
+                self._drain(key)
+            now = time.monotonic()
+            if now - last > 0.1:
+                last = now
+                for process in list(self._watched):
+                    self._watch_memory(process)
+
+    def _drain(self, key: selectors.SelectorKey) -> None:
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(key.fd, 1 << 16)
+            if not data:
+                self._selector.unregister(key.fd)
+                os.close(key.fd)
+                return
+            log = self._logs[key.data]
+            log.extend(data)
+            del log[:-_LOG_BYTES]
+
+    def _watch_memory(self, process: Process) -> None:
+        try:
+            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return
+        if pages * 4096 > self._memory_limit:
+            process.over_memory = pages * 4096
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+        package = str(Path(trackside.__file__).resolve().parent.parent)
+        paths = [
+            package,
+            *(os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p),
+        ]
+        return {
+            **kept,
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            **{
+                name: str(self._threads)
+                for name in (
+                    "OMP_NUM_THREADS",
+                    "MKL_NUM_THREADS",
+                    "OPENBLAS_NUM_THREADS",
+                    "NUMEXPR_NUM_THREADS",
+                )
+            },
+            **more,
+        }

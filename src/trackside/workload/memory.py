@@ -1,0 +1,152 @@
+"""Memory that two processes share: an arena of slots, each with inputs, outputs and a guard.
+
+On a CPU it is a memfd mapped and pre-faulted in both; on a GPU it is device memory of the reference
+process, opened by the worker through CUDA IPC, so that no byte crosses the bus during a trial.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from trackside.workload.cuda import Driver
+
+__all__ = ["ALIGN", "Arena", "ArenaShape", "CudaMemory", "HostMemory", "Memory", "align"]
+
+ALIGN = 256
+_PAGE = 4096
+_GUARD = b"\xa5\x5a" * (_PAGE // 2)
+
+# PyDLL keeps the interpreter lock: no Python thread of the candidate runs while outputs are copied.
+_memmove = ctypes.PyDLL(None).memmove
+_memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_memmove.restype = ctypes.c_void_p
+
+
+def align(size: int, to: int = ALIGN) -> int:
+    return -(-size // to) * to
+
+
+@dataclass(frozen=True)
+class ArenaShape:
+    """Sizes in bytes of one arm's arena."""
+
+    slots: int
+    input_bytes: int
+    output_bytes: int
+
+    @property
+    def slot_bytes(self) -> int:
+        return align(self.input_bytes, _PAGE) + align(self.output_bytes, _PAGE) + _PAGE
+
+    @property
+    def total(self) -> int:
+        return self.slot_bytes * self.slots
+
+    def inputs_at(self, slot: int) -> int:
+        return slot * self.slot_bytes
+
+    def outputs_at(self, slot: int) -> int:
+        return slot * self.slot_bytes + align(self.input_bytes, _PAGE)
+
+    def guard_at(self, slot: int) -> int:
+        return (slot + 1) * self.slot_bytes - _PAGE
+
+    def to_json(self) -> dict[str, int]:
+        return asdict(self)
+
+
+class Memory(Protocol):
+    """Raw copies on one kind of device."""
+
+    def copy(self, target: int, source: int, size: int) -> None: ...
+    def synchronize(self) -> None: ...
+
+
+class HostMemory:
+    """Plain memory of this process."""
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        _memmove(target, source, size)
+
+    def synchronize(self) -> None:
+        """Copies are done when `copy` returns."""
+
+
+class CudaMemory:
+    """Device memory, copied on stream 0."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        self.driver.copy(target, source, size)
+
+    def synchronize(self) -> None:
+        self.driver.synchronize()
+
+
+class Arena:
+    """One arm's shared slots, seen from one of the two processes."""
+
+    def __init__(self, shape: ArenaShape, base: int, mapping: mmap.mmap | None) -> None:
+        self.shape = shape
+        self.base = base
+        self.mapping = mapping
+
+    @classmethod
+    def create_host(cls, shape: ArenaShape) -> tuple[Arena, int]:
+        """A new arena and the descriptor to pass on."""
+        fd = os.memfd_create("trackside-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, shape.total)
+        arena = cls.open_host(shape, fd)
+        for slot in range(shape.slots):
+            _memmove(arena.base + shape.guard_at(slot), _GUARD, _PAGE)
+        return arena, fd
+
+    @classmethod
+    def open_host(cls, shape: ArenaShape, fd: int) -> Arena:
+        # MAP_POPULATE: unfaulted pages raised a 4 MB relu from 611 to 1,019 µs.
+        mapping = mmap.mmap(fd, shape.total, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+        return cls(shape, base, mapping)
+
+    @classmethod
+    def create_cuda(cls, shape: ArenaShape, driver: Driver) -> tuple[Arena, str]:
+        """A new arena in device memory and the IPC handle to pass on."""
+        base = driver.allocate(shape.total)
+        return cls(shape, base, None), driver.export(base)
+
+    @classmethod
+    def open_cuda(cls, shape: ArenaShape, driver: Driver, handle: str) -> Arena:
+        return cls(shape, driver.import_(handle), None)
+
+    def inputs_at(self, slot: int) -> int:
+        return self.base + self.shape.inputs_at(slot)
+
+    def outputs_at(self, slot: int) -> int:
+        return self.base + self.shape.outputs_at(slot)
+
+    def guards_intact(self) -> bool:
+        """Whether nobody wrote past a slot (host arenas)."""
+        if self.mapping is None:
+            return True
+        at = [self.shape.guard_at(slot) for slot in range(self.shape.slots)]
+        return all(self.mapping[start : start + _PAGE] == _GUARD for start in at)
+
+    def close(self) -> None:
+        self.mapping = None
+
+
+def arena_from_message(message: dict[str, Any], fds: list[int], driver: Driver | None) -> Arena:
+    """The worker's view of an arena announced by the judge."""
+    shape = ArenaShape(**message["shape"])
+    if driver is not None:
+        return Arena.open_cuda(shape, driver, message["handle"])
+    fd = fds.pop(0)
+    arena = Arena.open_host(shape, fd)
+    os.close(fd)
+    return arena

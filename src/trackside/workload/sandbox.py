@@ -1,0 +1,181 @@
+"""What a worker gives up before user code runs: namespaces, file writes, signals, inherited descriptors.
+
+Each layer is used where the kernel has it; `Isolation` names what could not be had, so that a
+certificate can be lowered instead of a run refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Isolation", "close_other_descriptors", "die_with_parent", "enter", "subreaper"]
+
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
+_CLONE_NEWIPC = 0x08000000
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+_PR_SET_CHILD_SUBREAPER = 36
+
+# Landlock system calls have the same numbers on every architecture (Documentation/userspace-api/landlock.rst).
+_LANDLOCK_CREATE = 444
+_LANDLOCK_ADD_RULE = 445
+_LANDLOCK_RESTRICT = 446
+_LANDLOCK_VERSION_FLAG = 1
+_LANDLOCK_RULE_PATH = 1
+_FS_EXECUTE, _FS_WRITE_FILE, _FS_READ_FILE, _FS_READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+# Bits 0-12 came with ABI 1, then REFER (2), TRUNCATE (3), IOCTL_DEV (5).
+_FS_BITS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+_SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
+_SIGNAL_SCOPE_ABI = 6
+
+# Folders that an interpreter, a compiler and the CUDA libraries read. The run store is not among them.
+_READABLE = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/bin",
+    "/sbin",
+    "/etc",
+    "/opt",
+    "/proc",
+    "/sys",
+    "/run",
+    "/var/lib",
+)
+_DEVICES = "/dev"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Isolation:
+    """Which layers hold in this worker, and why others do not."""
+
+    user_namespace: bool = False
+    network_namespace: bool = False
+    files: bool = False
+    signals: bool = False
+    missing: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the thread that started it ends."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def subreaper() -> None:
+    """Adopt orphaned descendants, so that a daemonised child can still be found and ended."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def close_other_descriptors(keep: Iterable[int]) -> None:
+    """Close everything above stderr but the descriptors named."""
+    low = 3
+    for fd in sorted({*keep, resource.getrlimit(resource.RLIMIT_NOFILE)[0]}):
+        if fd > low:
+            os.closerange(low, fd)
+        low = max(low, fd + 1)
+
+
+def enter(readable: Iterable[str], writable: Iterable[str], disabled: Iterable[str] = ()) -> Isolation:
+    """Give up what user code does not need. `disabled` names layers to leave out (tests use it)."""
+    isolation = Isolation()
+    skip = set(disabled)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _enter_namespaces(isolation, skip)
+    _restrict_files_and_signals(isolation, list(readable), list(writable), skip)
+    return isolation
+
+
+def _enter_namespaces(isolation: Isolation, skip: set[str]) -> None:
+    if "namespaces" in skip:
+        isolation.missing.append("user and network namespace: switched off")
+        return
+    uid, gid = os.getuid(), os.getgid()
+    if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET | _CLONE_NEWIPC) != 0:
+        reason = os.strerror(ctypes.get_errno())
+        isolation.missing.append(f"user and network namespace: {reason}")
+        return
+    isolation.network_namespace = True
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        isolation.user_namespace = True
+    except OSError as error:
+        isolation.missing.append(f"user namespace mapping: {error.strerror}")
+
+
+def _restrict_files_and_signals(
+    isolation: Isolation, readable: list[str], writable: list[str], skip: set[str]
+) -> None:
+    if "landlock" in skip:
+        isolation.missing.append("Landlock: switched off")
+        return
+    abi = _libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_LANDLOCK_VERSION_FLAG))
+    if abi < 1:
+        isolation.missing.append(
+            "Landlock: this kernel has none; the worker can write files and send signals"
+        )
+        return
+    handled = (1 << _FS_BITS_BY_ABI[min(abi, 5)]) - 1
+    # Terminal and device ioctls stay allowed: the CUDA driver is nothing but ioctls on /dev/nvidia*.
+    handled &= (1 << 15) - 1
+    scoped = (_SCOPE_ABSTRACT_UNIX_SOCKET | _SCOPE_SIGNAL) if abi >= _SIGNAL_SCOPE_ABI else 0
+    attributes = struct.pack("<QQQ", handled, 0, scoped)
+    size = 24 if abi >= _SIGNAL_SCOPE_ABI else 16 if abi >= 4 else 8
+    ruleset = _libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0))
+    if ruleset < 0:
+        isolation.missing.append(f"Landlock: {os.strerror(ctypes.get_errno())}")
+        return
+    read = _FS_EXECUTE | _FS_READ_FILE | _FS_READ_DIR
+    for path in (*_READABLE, *readable):
+        _allow(ruleset, path, read)
+    _allow(ruleset, _DEVICES, read | _FS_WRITE_FILE | (handled & (1 << 14)))
+    for path in writable:
+        _allow(ruleset, path, handled)
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if _libc.syscall(_LANDLOCK_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
+        isolation.missing.append(f"Landlock: {os.strerror(ctypes.get_errno())}")
+    else:
+        isolation.files = True
+        isolation.signals = abi >= _SIGNAL_SCOPE_ABI
+        if not isolation.signals:
+            isolation.missing.append(
+                f"Landlock ABI {abi} has no signal scope (needs 6): the worker can signal the judge"
+            )
+    os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, access: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not os.path.isdir(path):
+            access &= _FS_EXECUTE | _FS_WRITE_FILE | _FS_READ_FILE | (1 << 14)
+        rule = struct.pack("<Qi", access, fd)
+        _libc.syscall(
+            _LANDLOCK_ADD_RULE,
+            ctypes.c_int(ruleset),
+            ctypes.c_int(_LANDLOCK_RULE_PATH),
+            rule,
+            ctypes.c_uint32(0),
+        )
+    finally:
+        os.close(fd)

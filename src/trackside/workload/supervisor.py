@@ -1,0 +1,126 @@
+"""The process that outlives the judge: it owns every process of a run, ends them, and leaves a record.
+
+The judge talks to it over one channel. When that channel closes, for whatever reason, the tree is
+killed, the temporary folder removed, and the fallback record written if no other was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from trackside.workload import sandbox
+from trackside.workload.channel import Channel, ChannelClosed, ChannelForged
+
+__all__ = ["descendants", "main"]
+
+
+def main(argv: list[str]) -> None:
+    """Serve the judge on the descriptor given; `argv[1]` is the folder to remove at the end."""
+    sandbox.subreaper()
+    # Ctrl-C and a closed terminal reach the judge; this process ends when the judge has.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=int(argv[0])))
+    folder = Path(argv[1])
+    fallback: dict[str, Any] | None = None
+    ended: int | None = None
+    try:
+        while True:
+            request = channel.receive(None)
+            if request["op"] == "template":
+                fd = channel.fds.pop(0)
+                _start_template(fd, request)
+                os.close(fd)
+                channel.send({"ok": True})
+            elif request["op"] == "fallback":
+                fallback = request
+                channel.send({"ok": True})
+            elif request["op"] == "finish":
+                ended = _end_tree()
+                shutil.rmtree(folder, ignore_errors=True)
+                fallback = None
+                channel.send({"ended": ended})
+    except (ChannelClosed, ChannelForged, KeyError, IndexError):
+        pass
+    finally:
+        if ended is None:
+            _end_tree()
+        shutil.rmtree(folder, ignore_errors=True)
+        if fallback is not None:
+            _write_fallback(fallback)
+
+
+def _write_fallback(promise: dict[str, Any]) -> None:
+    """Leave a record where the judge could not; a final one that is there already stays."""
+    from trackside.records.errors import TracksideError
+    from trackside.store.runs import Run, RunStore
+
+    run = Run(**{**promise["run"], "folder": Path(promise["run"]["folder"])})
+    with contextlib.suppress(TracksideError):
+        RunStore(run.folder.parent.parent).write_record(run, promise["record"])
+
+
+def _start_template(fd: int, request: dict[str, Any]) -> None:
+    log = open(request["log"], "ab")  # noqa: SIM115 - handed to the child
+    command = [sys.executable, "-P", "-m", "trackside.workload.template", str(fd), *request["preload"]]
+    subprocess.Popen(
+        command,
+        pass_fds=[fd],
+        env=request["environment"],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd=request["folder"],
+    )
+    log.close()
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids below `root`, from one reading of /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                text = Path(f"/proc/{entry}/stat").read_text()
+                # The command name may hold spaces and brackets: fields count from the last ')'.
+                parent = int(text.rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry))
+    found: list[int] = []
+    stack = [root]
+    while stack:
+        below = children.get(stack.pop(), [])
+        found.extend(below)
+        stack.extend(below)
+    return found
+
+
+def _end_tree() -> int:
+    """Kill everything below this process until nothing is left; orphans come to us, the subreaper."""
+    ended = 0
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        pids = descendants(os.getpid())
+        if not pids:
+            break
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                ended += 1
+        time.sleep(0.01)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+    return ended
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

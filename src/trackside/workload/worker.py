@@ -1,0 +1,399 @@
+"""An arm's process: loads one file, runs its `run` on inputs that appear in shared memory, copies out raw bytes.
+
+It times what it runs, but decides nothing: outputs are checked and clocks compared elsewhere.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from trackside.workload import cuda, flags, formats, integrity, memory, state, tree
+from trackside.workload.channel import Channel
+from trackside.workload.memory import ALIGN, Arena, align
+from trackside.workload.sandbox import Isolation
+
+__all__ = ["serve"]
+
+# Captured before user code exists in this process.
+_clock = time.perf_counter_ns
+_cpu_clock = time.thread_time_ns
+_seed = torch.manual_seed
+_sleep = time.sleep
+_detach = torch.Tensor.detach
+_as_strided = torch.as_strided
+_frombuffer = torch.frombuffer
+_active_modes = integrity.active_modes
+_hooks = integrity.hooks_installed
+
+# Twice the largest L2 in use today (Hopper 50-60 MB, Blackwell 126 MB), as NVBench and do_bench do.
+_FLUSH_BYTES = 256 << 20
+_POISON = 0xFF
+
+
+def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
+    """Answer the judge until it says exit."""
+    _Worker(channel, request, isolation).loop()
+
+
+class _Bench(Protocol):
+    """How inputs are put in place and a call is timed on one kind of device."""
+
+    memory: memory.Memory
+
+    def place(self, slot: int, mode: str, flushes: int) -> Any: ...
+    def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any: ...
+    def copy_out(self, target: int, source: int, size: int, device: str) -> None: ...
+    def times(self, count: int) -> tuple[list[float], list[int]]: ...
+
+
+class _HostBench:
+    """Inputs are tensors over the arena itself; the clock is the process's own."""
+
+    def __init__(self, arena: Arena, spec: dict[str, Any]) -> None:
+        self.memory: memory.Memory = memory.HostMemory()
+        self._arena, self._spec = arena, spec
+        self._wall: list[int] = []
+        self._cpu: list[int] = []
+
+    def place(self, slot: int, mode: str, flushes: int) -> Any:
+        start = self._arena.shape.inputs_at(slot)
+
+        def leaf(i: int) -> torch.Tensor:
+            facts = self._spec["leaves"][i]
+            dtype = tree.DTYPES[facts["dtype"]]
+            if facts["span"] == 0:
+                return torch.empty_strided(facts["shape"], facts["stride"], dtype=dtype)
+            flat = _frombuffer(
+                self._arena.mapping, dtype=torch.uint8, count=facts["span"], offset=start + facts["offset"]
+            )
+            tensor = _as_strided(flat.view(dtype), facts["shape"], facts["stride"])
+            return tensor.requires_grad_() if facts["grad"] else tensor
+
+        return tree.build(self._spec["tree"], leaf)
+
+    def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
+        c0 = _cpu_clock()
+        t0 = _clock()
+        output = call(state, args)
+        t1 = _clock()
+        c1 = _cpu_clock()
+        self._wall.append(t1 - t0)
+        self._cpu.append(c1 - c0)
+        return output
+
+    def copy_out(self, target: int, source: int, size: int, device: str) -> None:
+        self.memory.copy(target, source, size)
+
+    def times(self, count: int) -> tuple[list[float], list[int]]:
+        wall, cpu = self._wall, self._cpu
+        self._wall, self._cpu = [], []
+        return [float(t) for t in wall], cpu
+
+
+class _CudaBench:
+    """Inputs are copied into place on the timing stream, after a flush that hides the launches."""
+
+    def __init__(self, arena: Arena, spec: dict[str, Any], driver: cuda.Driver, device: str) -> None:
+        self.driver = driver
+        self.memory: memory.Memory = memory.CudaMemory(driver)
+        self._arena, self._spec = arena, spec
+        self._flush = driver.allocate(_FLUSH_BYTES)
+        self._events = [(driver.event(), driver.event()) for _ in range(arena.shape.slots)]
+        self._host: list[int] = []
+        self._places = []
+        for facts in spec["leaves"]:
+            tensor = torch.empty_strided(
+                facts["shape"], facts["stride"], dtype=tree.DTYPES[facts["dtype"]], device=device
+            )
+            self._places.append((tensor, tree.address(tensor)[0], facts))
+
+    def place(self, slot: int, mode: str, flushes: int) -> Any:
+        driver, base = self.driver, self._arena.inputs_at(slot)
+        if mode == "cold":
+            driver.reset_persisting_l2()
+            for _ in range(flushes):
+                driver.fill(self._flush, slot + 1, _FLUSH_BYTES)
+        for _tensor, pointer, facts in self._places:
+            driver.copy(pointer, base + facts["offset"], facts["span"])
+
+        def leaf(i: int) -> torch.Tensor:
+            tensor, _pointer, facts = self._places[i]
+            fresh = _detach(tensor)
+            return fresh.requires_grad_() if facts["grad"] else fresh
+
+        return tree.build(self._spec["tree"], leaf)
+
+    def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
+        driver = self.driver
+        start, end = self._events[index]
+        if mode != "cold":
+            driver.synchronize()
+        t0 = _clock()
+        driver.record(start)
+        output = call(state, args)
+        driver.record(end)
+        enqueued = _clock() - t0
+        if mode != "cold":
+            driver.synchronize()
+            self._host.append(_clock() - t0)
+        else:
+            self._host.append(enqueued)
+        return output
+
+    def copy_out(self, target: int, source: int, size: int, device: str) -> None:
+        if device == "cpu":
+            self.driver.upload(target, source, size)
+        else:
+            self.driver.copy(target, source, size)
+
+    def times(self, count: int) -> tuple[list[float], list[int]]:
+        """Event times, and host times: with a sync in wall mode, of enqueueing alone in cold mode."""
+        self.driver.synchronize()
+        host, self._host = self._host, []
+        return [self.driver.elapsed_ns(*self._events[i]) for i in range(count)], host
+
+    def inputs_back(self, slot: int) -> None:
+        """Copy the input buffers of the last call to the arena, to see whether they changed."""
+        for _tensor, pointer, facts in self._places:
+            self.driver.copy(self._arena.inputs_at(slot) + facts["offset"], pointer, facts["span"])
+
+
+class _Worker:
+    def __init__(self, channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
+        self._channel = channel
+        self._device: str = request["device"]
+        self._isolation = isolation
+        self._watch = integrity.Watch(
+            tuple(
+                m
+                for name, m in sys.modules.items()
+                if name.startswith("trackside.workload") and "formats" not in name
+            )
+        )
+        self._workload: Any = None
+        self._state: Any = None
+        self._snapshot: state.Snapshot | None = None
+        self._arena: Arena | None = None
+        self._bench: Any = None
+        self._spec: dict[str, Any] = {}
+        self._contract: dict[str, Any] = {"inputs": [], "state": [], "restore": False}
+        self._kept: list[tuple[int, list[Any]]] = []
+        self._sizes: list[int] = []
+
+    def loop(self) -> None:
+        self._channel.send({"ready": True, "isolation": self._isolation.to_json()})
+        while True:
+            request = self._channel.receive(None)
+            if request["op"] == "exit":
+                return
+            operation = getattr(self, f"_op_{request['op']}")
+            try:
+                answer = operation(request)
+            except cuda.CudaError as error:
+                answer = {
+                    "raised": {
+                        "type": "CudaError",
+                        "message": str(error),
+                        "where": "",
+                        "memory": error.out_of_memory,
+                    }
+                }
+            except BaseException as error:
+                answer = {"raised": _explain(error)}
+            self._channel.send(answer)
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def _op_load(self, request: dict[str, Any]) -> dict[str, Any]:
+        started = _clock()
+        if self._device != "cpu":
+            torch.cuda.set_device(self._device)
+            torch.zeros(1, device=self._device)
+        self._workload = formats.load(
+            Path(request["path"]),
+            role=request["role"],
+            baseline_format=request["format"],
+            baseline_path=Path(request["baseline"]),
+        )
+        return {"seconds": (_clock() - started) / 1e9, "has_state": self._workload.has_state}
+
+    def _op_setup(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._state = (
+            self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
+        )
+        self._snapshot = None
+        return {"leaves": {path: list(t.shape) for path, t in state.walk(self._state).items()}}
+
+    def _op_parameters(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(self._state, torch.nn.Module):
+            return {"digest": None}
+        return {"digest": formats.parameter_digest(self._state)}
+
+    def _op_adopt(self, request: dict[str, Any]) -> dict[str, Any]:
+        loaded = torch.load(request["path"], weights_only=True, map_location=self._device)
+        return {"adopted": formats.adopt_parameters(self._state, loaded)}
+
+    def _op_arena(self, request: dict[str, Any]) -> dict[str, Any]:
+        driver = cuda.Driver() if self._device != "cpu" else None
+        self._arena = memory.arena_from_message(request, self._channel.fds, driver)
+        self._spec = request["spec"]
+        if driver is None:
+            self._bench = _HostBench(self._arena, self._spec)
+        else:
+            self._bench = _CudaBench(self._arena, self._spec, driver, self._device)
+        return {}
+
+    def _op_contract(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which inputs and state leaves the baseline changes, so that they count as outputs."""
+        self._contract = request
+        if request["restore"]:
+            self._snapshot = state.Snapshot(self._state)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        return {}
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def _op_calls(self, request: dict[str, Any]) -> dict[str, Any]:
+        bench: _Bench = self._bench
+        mode, keep, poison = request["mode"], request["keep"], request["poison"]
+        call, flushes = self._workload.call, request["flushes"]
+        leaves: list[Any] = []
+        last: Any = None
+        self._kept = []
+        started = _clock()
+        for index, (slot, seed) in enumerate(zip(request["slots"], request["seeds"], strict=True)):
+            if self._snapshot is not None:
+                self._snapshot.restore()
+            if poison:
+                self._poison()
+            _seed(seed)
+            args = bench.place(slot, mode, flushes)
+            output = bench.timed(index, mode, call, self._state, args)
+            modes = _active_modes()
+            if modes:
+                return {"modes": modes, "index": index}
+            facts = self._copy_out(slot, output, args)
+            leaves.append(facts if facts != last else "same")
+            last = facts
+            if keep:
+                self._kept.append((slot, [value for _, value in tree.flatten(output, "out")]))
+            del output, args
+        times, host = bench.times(len(leaves))
+        return {"ns": times, "host": host, "span": _clock() - started, "leaves": leaves, "hooks": _hooks()}
+
+    def _copy_out(self, slot: int, output: Any, args: Any) -> list[dict[str, Any]]:
+        """Raw bytes of every output leaf into the arena, and what the leaves are."""
+        assert self._arena is not None
+        owners = {tree.address(t)[1]: f"in:{i}" for i, t in enumerate(_tensors(args))}
+        found: list[tuple[str, Any]] = tree.flatten(output, "out")
+        inputs = _tensors(args)
+        found += [(f"in:{i}", inputs[i]) for i in self._contract["inputs"]]
+        found += [
+            (f"in:{i}.grad", t.grad) for i, t in enumerate(inputs) if t.requires_grad and t.grad is not None
+        ]
+        if self._contract["state"]:
+            now = state.walk(self._state)
+            found += [(f"state:{path}", now[path]) for path in self._contract["state"] if path in now]
+        at, end = self._arena.outputs_at(slot), self._arena.outputs_at(slot) + self._arena.shape.output_bytes
+        facts: list[dict[str, Any]] = []
+        self._sizes = []
+        for path, value in found:
+            fact = tree.facts_of(path, value)
+            if fact["kind"] == "tensor":
+                pointer, storage = tree.address(value)
+                if path.startswith("out"):
+                    fact["alias"] = owners.get(storage) if fact["span"] else None
+                    owners.setdefault(storage, path)
+                size = fact["span"]
+                fact["need"] = align(size, ALIGN)
+                fact["copied"] = size == 0 or (
+                    storage != 0 and at + size <= end and fact["device"] in ("cpu", self._spec["device"])
+                )
+                if fact["copied"] and size:
+                    fact["offset"] = at - self._arena.outputs_at(slot)
+                    self._bench.copy_out(at, pointer, size, fact["device"])
+                    at += align(size, ALIGN)
+                    self._sizes.append(size)
+            facts.append(fact)
+        return facts
+
+    def _poison(self) -> None:
+        """Leave NaN bytes where the allocator will find room for the next output."""
+        blocks = [torch.empty(size, dtype=torch.uint8, device=self._device) for size in self._sizes]
+        for block in blocks:
+            block.fill_(_POISON)
+
+    def _op_again(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Copy the outputs that were kept once more, after a pause, to see whether they changed."""
+        assert self._arena is not None
+        _sleep(request["seconds"])
+        self._bench.memory.synchronize()
+        for slot, values in self._kept:
+            at = self._arena.outputs_at(slot)
+            for value in values:
+                fact = tree.facts_of("", value)
+                if fact["kind"] == "tensor" and fact["span"]:
+                    if at + fact["span"] > self._arena.outputs_at(slot) + self._arena.shape.output_bytes:
+                        break
+                    self._bench.copy_out(at, tree.address(value)[0], fact["span"], fact["device"])
+                    at += align(fact["span"], ALIGN)
+        self._bench.memory.synchronize()
+        self._kept = []
+        return {}
+
+    def _op_inputs_back(self, request: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(self._bench, _CudaBench):
+            self._bench.inputs_back(request["slot"])
+            self._bench.driver.synchronize()
+        return {}
+
+    def _op_state_back(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Digests of the state leaves, to see which ones a call changes."""
+        return {"digests": {path: _digest(t) for path, t in state.walk(self._state).items()}}
+
+    # -- facts -----------------------------------------------------------------------------------
+
+    def _op_facts(self, request: dict[str, Any]) -> dict[str, Any]:
+        graphs = sys.modules.get("torch._inductor.cudagraph_trees")
+        return {
+            "flags": flags.read(),
+            "replaced": self._watch.replaced(),
+            "hooks": _hooks(),
+            "cuda_graph_outputs": bool(graphs is not None and self._device != "cpu"),
+            "device_peak": torch.cuda.max_memory_allocated(self._device) if self._device != "cpu" else 0,
+        }
+
+
+def _tensors(args: Any) -> list[torch.Tensor]:
+    return [value for _, value in tree.flatten(args) if isinstance(value, torch.Tensor)]
+
+
+def _digest(tensor: torch.Tensor) -> list[float]:
+    # Two moments in float64 with position weights: cheap, and any one changed element shows.
+    flat = tensor.detach().reshape(-1)
+    flat = (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).double()
+    weights = torch.linspace(1.0, 2.0, flat.numel(), dtype=torch.float64, device=flat.device)
+    return [float(flat.sum()), float((flat * weights).sum()), float(flat.numel())]
+
+
+def _explain(error: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    user = [f for f in frames if "trackside/workload" not in f.filename and "/torch/" not in f.filename]
+    where = f"{user[-1].filename}:{user[-1].lineno}" if user else ""
+    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:2000],
+        "where": where,
+        "memory": out_of_memory,
+        "traceback": "".join(traceback.format_exception(error))[-4000:],
+    }
