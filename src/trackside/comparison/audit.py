@@ -302,7 +302,7 @@ def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | Non
         return
     mine = bench.tell(arm, "parameters", 120)["digest"]
     theirs = study.facts["digest"]
-    if mine == theirs or (mine and theirs and mine.get("values") == theirs.get("values")):
+    if mine == theirs or (mine and theirs and mine["digest"] == theirs["digest"]):
         bench.ledger.passed("parameters-match", "same values under one seed")
         return
     if state_file is not None and bench.tell(arm, "adopt", 120, path=state_file)["adopted"]:

@@ -93,6 +93,8 @@ class _Reference:
             self._driver = cuda.Driver()
             self._memory = memory.CudaMemory(self._driver)
         w = self._workload = formats.load(Path(request["path"]), role="baseline", baseline_format=None)
+        if w.no_grad:
+            torch.set_grad_enabled(False)
         self._feeder = sets.Feeder(w, self._device)
         self._oracle = Oracle(w, self._device)
         return {

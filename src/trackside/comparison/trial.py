@@ -8,7 +8,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -34,15 +34,16 @@ from trackside.records.errors import TracksideError
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import Run, RunStore
 from trackside.workload import formats
-from trackside.workload.fleet import Fleet
+from trackside.workload.fleet import Fleet, Template
 
-__all__ = ["Options", "run_trial"]
+__all__ = ["Crew", "Options", "default_threads", "run_trial"]
 
 Progress = Callable[[dict[str, Any]], None]
 
 _PRELOAD = ("trackside.workload.worker", "trackside.comparison.reference")
 # Forks of one template share hash seed and layout, so pairs take turns over several.
 _TEMPLATES = 3
+_TEMPLATE_SECONDS = 120.0
 _PAIRS = {"cpu": 6, "cuda": 8}
 _QUICK_PAIRS = 2
 _DELTA = {"cpu": 0.02, "cuda": 0.005}
@@ -110,7 +111,30 @@ class _Outcome:
     base_alone: dict[str, float] = field(default_factory=dict)
 
 
-def run_trial(options: Options, progress: Progress = lambda event: None) -> CompareRecord:
+class Crew:
+    """The supervisor and the worker templates; several trials in a row may share one."""
+
+    def __init__(self, threads: int, unprotected: Sequence[str] = ()) -> None:
+        memory = int(psutil.virtual_memory().available - _RESERVE_BYTES)
+        self.fleet = Fleet(Path(tempfile.mkdtemp(prefix="trackside-")), threads, memory, unprotected)
+        self.templates: list[Template] = []
+
+    def start(self, count: int) -> None:
+        """Have at least `count` templates; only the first is waited for."""
+        while len(self.templates) < count:
+            self.templates.append(self.fleet.start_template(len(self.templates), _PRELOAD))
+        self.templates[0].wait(_TEMPLATE_SECONDS)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.fleet.close()
+
+
+def run_trial(
+    options: Options, progress: Progress = lambda event: None, crew: Crew | None = None
+) -> CompareRecord:
     """Compare and leave a record, also when the run fails or is interrupted.
 
     Raises:
@@ -121,8 +145,14 @@ def run_trial(options: Options, progress: Progress = lambda event: None) -> Comp
     _require_device(options)
     store = RunStore(options.store)
     run = store.new_run("compare")
-    trial = _Trial(options, base, cand, store, run, progress)
+    trial = _Trial(options, base, cand, store, run, progress, crew)
     return trial.run()
+
+
+def default_threads(kind: str) -> int:
+    """Threads of each arm: all cores but the judge's on a CPU, a few for the host side of GPU work."""
+    count = len(os.sched_getaffinity(0))
+    return max(1, count - 1) if kind == "cpu" else max(1, min(8, count // 2))
 
 
 def _require_device(options: Options) -> None:
@@ -143,7 +173,9 @@ class _Trial:
         store: RunStore,
         run: Run,
         progress: Progress,
+        crew: Crew | None = None,
     ) -> None:
+        self.crew = crew
         self.options, self.base, self.cand = options, base, cand
         self.store, self.run_, self.progress = store, run, progress
         self.began = time.monotonic()
@@ -158,9 +190,7 @@ class _Trial:
         # The judge and the reference keep one core; the arms get the rest, or all there is.
         self.judge_cpus = allowed[:1] if options.kind == "cpu" else allowed
         self.cpus = (allowed[1:] or allowed) if options.kind == "cpu" else allowed
-        self.threads = options.threads or (
-            len(self.cpus) if options.kind == "cpu" else max(1, min(8, len(allowed) // 2))
-        )
+        self.threads = options.threads or default_threads(options.kind)
 
     # -- the frame around everything ---------------------------------------------------------------
 
@@ -190,52 +220,47 @@ class _Trial:
 
     def _with_processes(self, stack: ExitStack) -> None:
         options = self.options
-        folder = Path(tempfile.mkdtemp(prefix="trackside-"))
-        memory = int(psutil.virtual_memory().available - _RESERVE_BYTES)
-        fleet = Fleet(folder, self.threads, memory, options.unprotected)
-        stack.callback(fleet.close)
+        crew = self.crew or stack.enter_context(Crew(self.threads, options.unprotected))
+        crew.fleet.scope = crew.fleet.folder / self.run_.id
+        shared = crew.fleet.scope / "shared"
+        shared.mkdir(parents=True)
+        stack.callback(crew.fleet.sweep)
         fallback = self._record(
             status="failed", verdict="inconclusive", reasons=["the judge ended before the verdict"]
         )
-        fleet.promise_record(self.run_, fallback.to_dict())
-        templates = [fleet.start_template(0, _PRELOAD)]
+        crew.fleet.promise_record(self.run_, fallback.to_dict())
         self.progress({"phase": "start", "run_id": self.run_.id})
-        stack.enter_context(
-            DeviceLock(
-                self._lock_key(),
-                wait=options.wait,
-                verb="compare",
-                on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder}),
-            )
+        crew.start(1)
+        lock = DeviceLock(
+            self._lock_key(),
+            wait=options.wait,
+            verb="compare",
+            on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder}),
         )
-        recorder = Recorder(
-            gpu_index=_gpu_index(options.device) if options.kind == "cuda" else None, cpus=self.cpus
-        )
+        stack.enter_context(lock)
+        gpu = _gpu_index(options.device) if options.kind == "cuda" else None
+        recorder = Recorder(gpu_index=gpu, cpus=self.cpus)
         recorder.start()
         stack.callback(lambda: self._keep_telemetry(recorder))
-        templates[0].wait(120)
-        templates += [
-            fleet.start_template(i, _PRELOAD) for i in range(1, 1 if options.checks_only else _TEMPLATES)
-        ]
-        readable = [
+        if not options.checks_only:
+            crew.start(_TEMPLATES)
+        readable = {
             sys.prefix,
             sys.base_prefix,
             *(p for p in sys.path if p),
             str(Path(trackside.__file__).parent.parent),
-            str(folder / "shared"),
-            *({str(_parent(p)) for p in self.files.values()}),
-        ]
-        (folder / "shared").mkdir()
-        ledger = Ledger(options.disabled)
+            str(shared),
+            *(str(_parent(p)) for p in self.files.values()),
+        }
         bench = Bench(
-            fleet,
-            templates,
-            options.device if options.kind == "cpu" else f"cuda:{_gpu_index(options.device)}",
+            crew.fleet,
+            crew.templates,
+            "cpu" if gpu is None else f"cuda:{gpu}",
             self.cpus,
             self.judge_cpus,
-            readable,
+            sorted(readable),
             options.build_timeout,
-            ledger,
+            Ledger(options.disabled),
             self.rng,
         )
         facts = bench.start_reference(self.files[BASELINE])
@@ -243,7 +268,7 @@ class _Trial:
         for number, shape in enumerate(shapes):
             self.progress({"phase": "shape", "shape": shape, "number": number + 1, "count": len(shapes)})
             bench.ledger = Ledger(options.disabled)
-            self.outcomes.append(self._one_shape(bench, facts, shape, folder, len(shapes), recorder))
+            self.outcomes.append(self._one_shape(bench, facts, shape, shared, len(shapes), recorder))
             for arm in list(bench.arms):
                 bench.arms.pop(arm).process.kill()
 
@@ -263,28 +288,28 @@ class _Trial:
     # -- one shape ---------------------------------------------------------------------------------
 
     def _one_shape(
-        self, bench: Bench, facts: dict[str, Any], shape: Any, folder: Path, shapes: int, recorder: Recorder
+        self, bench: Bench, facts: dict[str, Any], shape: Any, shared: Path, shapes: int, recorder: Recorder
     ) -> _Outcome:
         ledger = bench.ledger
         outcome = _Outcome(shape, "inconclusive", [], ledger)
         try:
-            self._audit(bench, facts, shape, folder, outcome)
+            self._audit(bench, facts, shape, shared, outcome)
             ledger.settle()
             if self.options.checks_only:
                 outcome.reasons = ["checks only: nothing was timed"]
                 return outcome
-            self._measure(bench, facts, folder, outcome, shapes, recorder)
+            self._measure(bench, facts, shared, outcome, shapes, recorder)
         except Stop as stop:
             outcome.verdict = stop.outcome
             outcome.reasons = [f"{stop.check}: {stop.detail}"]
         return outcome
 
     def _audit(
-        self, bench: Bench, facts: dict[str, Any], shape: Any, folder: Path, outcome: _Outcome
+        self, bench: Bench, facts: dict[str, Any], shape: Any, shared: Path, outcome: _Outcome
     ) -> None:
         options = self.options
         seed = bench.seed()
-        state_file = folder / "shared" / "state.pt" if facts["format"] == "kernelbench" else None
+        state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
         bench.shape, bench.derive, bench.output_bytes = shape, False, 1 << 16
         bench.contract = {"inputs": [], "state": [], "restore": False}
         bench.ask("contract", inputs=[], state=[])
@@ -347,7 +372,7 @@ class _Trial:
         for arm in (BASELINE, CANDIDATE):
             bench.arms.pop(arm).process.kill()
         recorder.mark("pairs")
-        state_file = folder / "shared" / "state.pt" if facts["format"] == "kernelbench" else None
+        state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
         timeout = max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns * batch / 1e9)
         measurement = outcome.measurement = measure(
             bench, plan, study, self.files, self.base.format, timeout, state_file, self.progress

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,6 +192,8 @@ class Fleet:
         self, folder: Path, threads: int, memory_limit: int, unprotected: Sequence[str] = ()
     ) -> None:
         self.folder = folder
+        self.scope = folder
+        """Where the present trial's processes may write; a fleet can serve several trials, one after another."""
         self._threads = threads
         self._memory_limit = memory_limit
         self._unprotected = list(unprotected)
@@ -255,7 +258,7 @@ class Fleet:
     ) -> Process:
         """Fork a process from `template`; `arm` names the private folder that it may write to."""
         template.wait(timeout)
-        private = self.folder / arm
+        private = self.scope / arm
         for part in ("tmp", "cache", "home"):
             (private / part).mkdir(parents=True, exist_ok=True)
         ours, theirs = pair()
@@ -330,6 +333,21 @@ class Fleet:
     def _is_template(self, pid: int) -> bool:
         text = Path(f"/proc/{pid}/stat").read_text()
         return int(text.rpartition(")")[2].split()[1]) == self._process.pid
+
+    def sweep(self) -> None:
+        """End whatever a trial left behind, templates aside, and remove what it wrote."""
+        for process in list(self._watched):
+            process.kill()
+        for _ in range(50):
+            strangers = self.strangers([])
+            if not strangers:
+                break
+            for pid in strangers:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+        if self.scope != self.folder:
+            shutil.rmtree(self.scope, ignore_errors=True)
 
     def close(self) -> int:
         """End every process and remove the folder; returns how many had to be killed."""

@@ -222,6 +222,8 @@ class _Worker:
             baseline_format=request["format"],
             baseline_path=Path(request["baseline"]),
         )
+        if self._workload.no_grad:
+            torch.set_grad_enabled(False)
         return {"seconds": (_clock() - started) / 1e9, "has_state": self._workload.has_state}
 
     def _op_setup(self, request: dict[str, Any]) -> dict[str, Any]:

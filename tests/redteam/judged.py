@@ -1,0 +1,139 @@
+"""Runs corpus cases through `compare`: `python -m tests.redteam.judged [--full] [--device cuda] [NAME …]`.
+
+Without --full everything but the statistics runs. `passes` then stands for: no check objected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.redteam.corpus import HERE, Case
+from trackside.comparison.trial import Crew, Options, default_threads, run_trial
+from trackside.records.errors import TracksideError
+
+PASSES = "passes"
+BUILD_SECONDS = 90.0
+# Checks that need timed quads: a case that only these catch passes the rest.
+STATISTICAL = {"clocks-agree", "above-floor", "no-leftovers", "baseline-undisturbed", "total-time-agrees"}
+
+
+@dataclass
+class Judged:
+    """What compare said about one case."""
+
+    name: str
+    verdict: str
+    caught_by: str | None
+    detail: str
+    seconds: float
+    ratio: float | None
+
+    def fits(self, case: Case, full: bool) -> bool:
+        """Whether the verdict is one that the case allows. Without statistics a pass is right for honest cases only."""
+        if full:
+            return self.verdict in case.expect
+        if case.kind == "honest":
+            return self.verdict == PASSES
+        return self.verdict != PASSES or not set(case.caught_by) - STATISTICAL
+
+
+def cases(device: str) -> list[Case]:
+    if device == "cpu":
+        from tests.redteam.corpus import CASES
+
+        return list(CASES)
+    from tests.redteam.gpu.corpus import CASES as GPU_CASES
+
+    return list(GPU_CASES)
+
+
+def judge(
+    case: Case,
+    crew: Crew | None,
+    store: Path,
+    full: bool = False,
+    budget: float = 60.0,
+    disabled: frozenset[str] = frozenset(),
+) -> Judged:
+    """One case through compare, in this process's crew."""
+    options = Options(
+        HERE / case.baseline,
+        HERE / case.candidate,
+        device=case.device,
+        budget=budget,
+        checks_only=not full,
+        disabled=disabled,
+        store=store,
+        build_timeout=BUILD_SECONDS,
+    )
+    began = time.monotonic()
+    try:
+        record = run_trial(options, crew=crew)
+    except TracksideError as error:
+        return Judged(case.name, f"error:{error.kind}", None, error.message, time.monotonic() - began, None)
+    failed = [c for c in record.checks if c.status == "fail"]
+    verdict = record.verdict
+    if not full and verdict == "inconclusive" and not failed:
+        verdict = PASSES
+    ratio = record.speedup.ratio if record.speedup else None
+    return Judged(
+        case.name,
+        verdict,
+        failed[0].id if failed else None,
+        "; ".join(record.reasons)[:400],
+        time.monotonic() - began,
+        ratio,
+    )
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--kind", choices=("false", "honest"))
+    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args(argv)
+    chosen = [
+        c
+        for c in cases(arguments.device)
+        if (not arguments.names or c.name in arguments.names) and arguments.kind in (None, c.kind)
+    ]
+    rows: list[dict[str, Any]] = []
+    bad = 0
+    with tempfile.TemporaryDirectory() as store, Crew(default_threads(arguments.device)) as crew:
+        for case in chosen:
+            result = judge(
+                case, None if arguments.full else crew, Path(store), arguments.full, arguments.budget
+            )
+            fits = result.fits(case, arguments.full)
+            bad += not fits
+            print(
+                f"{'ok ' if fits else 'BAD'} {case.kind:6} {case.name:38} {result.verdict:15} {result.caught_by or '':22} {result.seconds:5.1f}s  {result.detail[:150]}",
+                flush=True,
+            )
+            rows.append({**vars(result), "kind": case.kind, "family": case.family, "fits": fits})
+    if arguments.out:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+        arguments.out.write_text(
+            json.dumps(
+                {"full": arguments.full, "device": arguments.device, "commit": commit, "rows": rows}, indent=1
+            )
+        )
+    print(f"{len(rows)} cases, {bad} bad")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
