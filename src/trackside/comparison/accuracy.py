@@ -49,14 +49,7 @@ def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
     values, wanted = (found64, oracle) if everything else (found64[use], oracle[use])
     error = (values - wanted).abs_()
     index = _bin_index(wanted)
-    count = torch.bincount(index, minlength=_BINS)
-    squares = torch.bincount(index, weights=error * error, minlength=_BINS)
-    power = torch.bincount(index, weights=wanted * wanted, minlength=_BINS)
-    largest = torch.zeros(_BINS, dtype=torch.float64, device=error.device).scatter_reduce_(
-        0, index, error, "amax"
-    )
-    table = torch.stack([count.double(), squares, largest, power]).cpu()
-    bins = {str(b): table[:, b].tolist() for b in torch.nonzero(table[0]).reshape(-1).tolist()}
+    bins = _by_mask(index, error, wanted) if error.is_cuda else _by_count(index, error, wanted)
     bad = int(wrong_kind.sum())
     first = int(torch.nonzero(wrong_kind).reshape(-1)[0]) if bad else None
     return {
@@ -67,6 +60,34 @@ def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
         "found": _number(found64[first]) if first is not None else None,
         "elements": found64.numel(),
     }
+
+
+def _by_count(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> dict[str, list[float]]:
+    count = torch.bincount(index, minlength=_BINS)
+    squares = torch.bincount(index, weights=error * error, minlength=_BINS)
+    power = torch.bincount(index, weights=wanted * wanted, minlength=_BINS)
+    largest = torch.zeros(_BINS, dtype=torch.float64).scatter_reduce_(0, index, error, "amax")
+    table = torch.stack([count.double(), squares, largest, power])
+    return {str(b): table[:, b].tolist() for b in torch.nonzero(table[0]).reshape(-1).tolist()}
+
+
+def _by_mask(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> dict[str, list[float]]:
+    """The same on a GPU, where counting into a few bins is slow: all threads wait for the same atomics."""
+    found: dict[str, list[float]] = {}
+    if not index.numel():
+        return found
+    zero = index == ZERO_BIN
+    low, high = (int(v) for v in torch.aminmax(torch.where(zero, index.min(), index)))
+    if bool(zero.all()):
+        low, high = 1, 0
+    for number in (*range(low, high + 1), ZERO_BIN):
+        inside = index == number
+        n = int(inside.sum())
+        if n:
+            wrong = torch.where(inside, error, 0.0)
+            power = torch.where(inside, wanted * wanted, 0.0).sum()
+            found[str(number)] = [float(n), float((wrong * wrong).sum()), float(wrong.max()), float(power)]
+    return found
 
 
 def locate(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float]) -> dict[str, Any]:

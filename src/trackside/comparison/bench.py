@@ -165,10 +165,15 @@ class Bench:
         answer = self.ask("draw", id=set_id, kind=kind, seed=self.seed(), shape=self.shape, base=base)
         return None if "skipped" in answer else set_id
 
-    def draw_timed(self) -> int:
-        made = self.draw("derived" if self.derive else "fresh")
-        assert made is not None
+    def draw_many(self, count: int, kind: str = "fresh") -> list[int]:
+        """Ids of that many new sets."""
+        made = [self.id() for _ in range(count)]
+        self.ask("draw_many", ids=made, kind=kind, seeds=[self.seed() for _ in made], shape=self.shape)
         return made
+
+    def draw_timed(self, count: int = 1) -> list[int]:
+        """Sets for timed calls: drawn, or derived where drawing takes longer than running."""
+        return self.draw_many(count, "derived" if self.derive else "fresh")
 
     # -- arms ------------------------------------------------------------------------------------
 
@@ -270,24 +275,31 @@ class Bench:
         poison: bool = False,
         flushes: int = 1,
         timeout: float | None = None,
+        repeat: int = 0,
     ) -> Slot:
-        """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs."""
+        """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs.
+
+        With `repeat` the last call is made that many times more; its slot then holds the last of them.
+        """
         slots = list(range(len(sets)))
         calls = [self.id() for _ in sets]
+        count = len(sets) + repeat
+        shown = [*slots[:-1], count - 1]
         t0 = _clock()
         self.ask("fill", arm=arm.name, slots=slots, sets=list(sets))
         answer = self.tell(
             arm,
             "calls",
             timeout or arm.call_timeout,
-            slots=slots,
-            seeds=list(seeds),
+            slots=slots + slots[-1:] * repeat,
+            seeds=[*seeds, *list(seeds[-1:]) * repeat],
             mode=mode,
             keep=keep,
             poison=poison,
             flushes=flushes,
         )
-        leaves = self._leaves(arm, answer, len(sets))
+        every = self._leaves(arm, answer, count)
+        leaves = [every[i] for i in shown]
         sizes = [
             max((f["offset"] + f["span"] for f in facts if "offset" in f), default=0) for facts in leaves
         ]
@@ -301,8 +313,9 @@ class Bench:
             times = [float(t) for t in answer["ns"]]
             host = [int(t) for t in answer["host"]]
             hooks = [str(h) for h in answer["hooks"]]
-            if len(times) != len(sets) or len(host) != len(sets) or not all(0 <= t < 1e15 for t in times):
+            if len(times) != count or len(host) != count or not all(0 <= t < 1e15 for t in times):
                 raise ValueError("times")
+            times, host = [times[i] for i in shown], [host[i] for i in shown]
         except (KeyError, TypeError, ValueError):
             self.ledger.failed("protocol-intact", f"the {arm.name}'s answer to `calls` is malformed")
             raise TracksideError("internal", "a worker's answer is malformed", "please report this") from None

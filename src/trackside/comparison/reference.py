@@ -163,6 +163,11 @@ class _Reference:
         self._memory.synchronize()
         return {}
 
+    def _op_draw_many(self, request: dict[str, Any]) -> dict[str, Any]:
+        for i, seed in zip(request["ids"], request["seeds"], strict=True):
+            self._op_draw({"id": i, "kind": request["kind"], "seed": seed, "shape": request["shape"]})
+        return {}
+
     def _op_forget(self, request: dict[str, Any]) -> dict[str, Any]:
         for i in request["sets"]:
             self._sets.pop(i, None)

@@ -222,7 +222,8 @@ class _Trial:
         options = self.options
         crew = self.crew or stack.enter_context(Crew(self.threads, options.unprotected))
         crew.fleet.scope = crew.fleet.folder / self.run_.id
-        shared = crew.fleet.scope / "shared"
+        # In the reference's own folder: it alone writes there, every worker may read.
+        shared = crew.fleet.scope / "reference" / "shared"
         shared.mkdir(parents=True)
         stack.callback(crew.fleet.sweep)
         fallback = self._record(
@@ -421,6 +422,8 @@ class _Trial:
             noticed = recorder.disturbances(quads[0].began, quads[-1].ended, self.cpus)
             if noticed:
                 ledger.warned("machine-quiet", "; ".join(noticed))
+            elif plan.kind == "cuda":
+                ledger.passed("machine-quiet", "no throttling, no other process on the GPU")
         beside = sorted(
             t
             for p in measurement.pairs
@@ -548,7 +551,7 @@ def _alone(bench: Bench, plan: Plan) -> float:
     for _ in range(7):
         slot = bench.run(
             arm,
-            [bench.draw_timed()],
+            bench.draw_timed(),
             [bench.seed()],
             mode="cold" if plan.kind == "cuda" else "plain",
             flushes=max(1, plan.flushes),

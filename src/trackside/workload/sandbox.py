@@ -146,6 +146,8 @@ def _restrict_files_and_signals(
     for path in (*_READABLE, *readable):
         _allow(ruleset, path, read)
     _allow(ruleset, _DEVICES, read | _FS_WRITE_FILE | (handled & (1 << 14)))
+    # The CUDA driver names its threads in /proc/self/task; the rest of /proc (sysctls) stays read-only.
+    _allow(ruleset, f"/proc/{os.getpid()}", read | _FS_WRITE_FILE | (handled & (1 << 14)))
     for path in writable:
         _allow(ruleset, path, handled)
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)

@@ -105,7 +105,7 @@ class _CudaBench:
         self.memory: memory.Memory = memory.CudaMemory(driver)
         self._arena, self._spec = arena, spec
         self._flush = driver.allocate(_FLUSH_BYTES)
-        self._events = [(driver.event(), driver.event()) for _ in range(arena.shape.slots)]
+        self._events = [(driver.event(), driver.event()) for _ in range(max(32, arena.shape.slots))]
         self._host: list[int] = []
         self._places = []
         for facts in spec["leaves"]:
@@ -342,7 +342,12 @@ class _Worker:
         for slot, values in self._kept:
             at = self._arena.outputs_at(slot)
             for value in values:
-                fact = tree.facts_of("", value)
+                try:
+                    fact = tree.facts_of("", value)
+                except RuntimeError:
+                    # torch.compile's CUDA-graph outputs refuse to be read once a later call reused them.
+                    self._kept = []
+                    return {"overwritten": True}
                 if fact["kind"] == "tensor" and fact["span"]:
                     if at + fact["span"] > self._arena.outputs_at(slot) + self._arena.shape.output_bytes:
                         break
@@ -365,12 +370,10 @@ class _Worker:
     # -- facts -----------------------------------------------------------------------------------
 
     def _op_facts(self, request: dict[str, Any]) -> dict[str, Any]:
-        graphs = sys.modules.get("torch._inductor.cudagraph_trees")
         return {
             "flags": flags.read(),
             "replaced": self._watch.replaced(),
             "hooks": _hooks(),
-            "cuda_graph_outputs": bool(graphs is not None and self._device != "cpu"),
             "device_peak": torch.cuda.max_memory_allocated(self._device) if self._device != "cpu" else 0,
         }
 
