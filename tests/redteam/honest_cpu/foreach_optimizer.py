@@ -1,0 +1,26 @@
+"""The same training step with the foreach implementation of the optimizer."""
+
+import torch
+
+
+def setup(seed, device):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(256, 512),
+        torch.nn.ReLU(),
+        torch.nn.Linear(512, 256),
+        torch.nn.ReLU(),
+        torch.nn.Linear(256, 1),
+    ).to(device)
+    return {
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, foreach=True),
+    }
+
+
+def run(state, x, target):
+    state["optimizer"].zero_grad(set_to_none=True)
+    loss = torch.nn.functional.mse_loss(state["model"](x), target)
+    loss.backward()
+    state["optimizer"].step()
+    return loss.detach()
