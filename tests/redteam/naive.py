@@ -2,8 +2,8 @@
 
 `in-process`: one interpreter, fixed seeds, the reference first, allclose at 1e-2, warm-up, then the mean over
 calls on the same inputs. `subprocess`: a child checks itself (candidate first, then the reference on the same
-tensors; largest difference), reports a median, and its parent believes what was printed. `bench-only`: each file
-is timed by itself, cold, on its own inputs, and nothing is compared. Each trait is taken from a public harness.
+tensors; largest difference), reports a median, and its parent believes what was printed. `bench-only`: each
+file is timed by itself, cold, on its own inputs, and nothing is compared. Each trait is public practice.
 """
 
 from __future__ import annotations
