@@ -26,7 +26,7 @@ __all__ = ["VERBS", "main"]
 
 VERBS: Final[dict[str, str]] = {
     "compare": "Is the candidate faster than the baseline, and still right?",
-    "verify": "Is the candidate still right? The checks of compare, no timing.",
+    "verify": "Does a stored certificate still hold? What changed since?",
     "selfcheck": "How often is compare itself wrong, on this machine?",
     "runs": "List past runs, and show one.",
 }

@@ -67,6 +67,7 @@ class Slot:
 
     calls: list[Call]
     judge_ns: int
+    enqueued_ns: int
     hooks: list[str]
 
 
@@ -110,6 +111,8 @@ class Bench:
         self.contract: dict[str, Any] = {"inputs": [], "state": [], "restore": False}
         self.output_bytes = 1 << 16
         self.derive = False
+        self.seeded = True
+        """Whether the random state is set before each call; costs host time that timed calls need not pay."""
         self.baseline: Path
 
     def id(self) -> int:
@@ -270,7 +273,7 @@ class Bench:
         arm: Arm,
         sets: Sequence[int],
         seeds: Sequence[int],
-        mode: str = "plain",
+        mode: str | None = None,
         keep: bool = False,
         poison: bool = False,
         flushes: int = 1,
@@ -293,7 +296,8 @@ class Bench:
             timeout or arm.call_timeout,
             slots=slots + slots[-1:] * repeat,
             seeds=[*seeds, *list(seeds[-1:]) * repeat],
-            mode=mode,
+            mode=mode or ("plain" if self.device == "cpu" else "cold"),
+            seeded=self.seeded or keep,
             keep=keep,
             poison=poison,
             flushes=flushes,
@@ -313,6 +317,7 @@ class Bench:
             times = [float(t) for t in answer["ns"]]
             host = [int(t) for t in answer["host"]]
             hooks = [str(h) for h in answer["hooks"]]
+            enqueued = int(answer["enqueued"])
             if len(times) != count or len(host) != count or not all(0 <= t < 1e15 for t in times):
                 raise ValueError("times")
             times, host = [times[i] for i in shown], [host[i] for i in shown]
@@ -323,7 +328,7 @@ class Bench:
             Call(c, s, d, f, t, h)
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
         ]
-        return Slot(made, t3 - t0, hooks)
+        return Slot(made, t3 - t0, enqueued, hooks)
 
     def _leaves(self, arm: Arm, answer: dict[str, Any], count: int) -> list[list[dict[str, Any]]]:
         if "modes" in answer:

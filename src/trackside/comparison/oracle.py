@@ -29,6 +29,8 @@ class _Widen(TorchDispatchMode):
         super().__init__()
         self._wide = wide
         self._low = _LOW - {wide}
+        self.drew = False
+        """Whether a random operator ran: in another type it draws other numbers."""
 
     def _widen(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -40,6 +42,7 @@ class _Widen(TorchDispatchMode):
         return value
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.drew = self.drew or torch.Tag.nondeterministic_seeded in func.tags
         return func(*tree_map(self._widen, args), **tree_map(self._widen, kwargs or {}))
 
 
@@ -53,6 +56,7 @@ class Oracle:
         self._wide_state: Any = None
         self.precision: torch.dtype | None = torch.float64
         self.kind = "reference in float64" if workload.reference is not None else "run in float64"
+        self.drew = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
 
@@ -81,8 +85,9 @@ class Oracle:
                 output = call(held, tree.build(spec, lambda i: wide[i]))
             else:
                 torch.set_default_dtype(self.precision)
-                with _Widen(self.precision):
+                with _Widen(self.precision) as mode:
                     output = call(held, tree.build(spec, lambda i: wide[i]))
+                self.drew = self.drew or mode.drew
         finally:
             torch.set_default_dtype(before)
         found: Answer = dict(tree.flatten(output, "out"))

@@ -292,6 +292,8 @@ class _Reference:
             except Exception as error:
                 notes.append(f"{tree.dtype_name(precision)}: {type(error).__name__}: {str(error)[:200]}")
                 continue
+            if self._oracle.drew:
+                return {"kind": None, "precision": None, "notes": notes, "random": True}
             if notes_here is None:
                 return {"kind": self._oracle.kind, "precision": tree.dtype_name(precision), "notes": notes}
             notes.append(f"{tree.dtype_name(precision)}: {notes_here}")
@@ -317,11 +319,10 @@ class _Reference:
         for path, value in outputs.items():
             other = moved[path]
             difference = accuracy.as_real(other).double() - accuracy.as_real(value).double()
-            if difference.numel() and bool((difference != 0).any()):
+            moves = torch.isfinite(difference) & (difference != 0)
+            if bool(moves.any()):
                 # A change that survives as less than a float32 step was carried in float64.
-                relative = (difference.abs() / accuracy.as_real(value).abs().double().clamp_min(1e-300))[
-                    difference != 0
-                ]
+                relative = (difference.abs() / accuracy.as_real(value).abs().double().clamp_min(1e-300))[moves]
                 if float(relative.min()) < 2.0**-24:
                     return None
                 return f"output {path} moves only in float32 steps: somewhere the float64 bits are dropped"

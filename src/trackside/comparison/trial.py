@@ -20,7 +20,7 @@ import psutil
 import trackside
 from trackside.comparison import floor as physics
 from trackside.comparison import tolerance
-from trackside.comparison.audit import Study, audit_candidate, probe, study_baseline
+from trackside.comparison.audit import AUDIT_SLOTS, Study, audit_candidate, probe, study_baseline
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.measure import Measurement, Plan, measure, plan_batch, plan_flushes
@@ -311,7 +311,7 @@ class _Trial:
         options = self.options
         seed = bench.seed()
         state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
-        bench.shape, bench.derive, bench.output_bytes = shape, False, 1 << 16
+        bench.shape, bench.derive, bench.output_bytes, bench.seeded = shape, False, 1 << 16, True
         bench.contract = {"inputs": [], "state": [], "restore": False}
         bench.ask("contract", inputs=[], state=[])
         self.progress({"phase": "baseline"})
@@ -361,6 +361,7 @@ class _Trial:
         outcome.floor = physics.prepare(
             bench, study, options.device, self.store.root / "machine", self.cpus, self.machine, ledger
         )
+        bench.seeded = study.random
         flushes, host_bound = self._flushes(bench, study)
         batch = plan_batch(study, bench.spec["bytes"], bench.output_bytes, options.device, flushes)
         left = options.budget * (len(self.outcomes) + 1) / shapes - (time.monotonic() - self.began)
@@ -395,23 +396,21 @@ class _Trial:
         ledger.settle()
 
     def _flushes(self, bench: Bench, study: Study) -> tuple[int, bool]:
+        """How many flushes hide the host's part of a call, in the slower arm; measures the baseline's time too."""
         if self.options.kind == "cpu":
             return 0, False
-        enqueue = []
-        times = []
+        host: list[float] = []
         for name in (BASELINE, CANDIDATE):
-            for _ in range(4):
-                made = bench.draw()
-                assert made is not None
-                slot = bench.run(bench.arms[name], [made], [bench.seed()], mode="cold", flushes=4)
-                enqueue.append((name, slot.calls[0].host))
-                if name == BASELINE:
-                    times.append(slot.calls[0].ns)
-                bench.forget([slot])
-        study.run_ns = min(times)
-        worst = max(sorted(h for n, h in enqueue if n == name)[1] for name in (BASELINE, CANDIDATE))
-        study.enqueue_ns = worst
-        return plan_flushes(worst)
+            slots = []
+            for _ in range(3):
+                sets = bench.draw_many(AUDIT_SLOTS)
+                slots.append(bench.run(bench.arms[name], sets, [bench.seed() for _ in sets], flushes=2))
+                bench.forget(slots[-1:])
+            host.append(min(s.enqueued_ns / len(s.calls) for s in slots))
+            if name == BASELINE:
+                study.run_ns = min(c.ns for s in slots for c in s.calls)
+        study.enqueue_ns = max(host)
+        return plan_flushes(max(host) - study.run_ns)
 
     def _judge_machine(self, outcome: _Outcome, plan: Plan, recorder: Recorder) -> None:
         """Whether the machine, or the other arm, disturbed the measurement."""

@@ -93,3 +93,5 @@ class CompareRecord(Record):
     seconds: float
     version: str
     commit: str | None = None
+    seal: str | None = None
+    """SHA-256 of the record's canonical JSON without this field; `trackside verify` computes it again."""

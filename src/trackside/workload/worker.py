@@ -255,7 +255,7 @@ class _Worker:
     def _op_contract(self, request: dict[str, Any]) -> dict[str, Any]:
         """Which inputs and state leaves the baseline changes, so that they count as outputs."""
         self._contract = request
-        if request["restore"]:
+        if request["restore"] and self._snapshot is None:
             self._snapshot = state.Snapshot(self._state)
         gc.collect()
         gc.freeze()
@@ -267,6 +267,7 @@ class _Worker:
     def _op_calls(self, request: dict[str, Any]) -> dict[str, Any]:
         bench: _Bench = self._bench
         mode, keep, poison = request["mode"], request["keep"], request["poison"]
+        seeded = request["seeded"]
         call, flushes = self._workload.call, request["flushes"]
         leaves: list[Any] = []
         last: Any = None
@@ -277,7 +278,8 @@ class _Worker:
                 self._snapshot.restore()
             if poison:
                 self._poison()
-            _seed(seed)
+            if seeded:
+                _seed(seed)
             args = bench.place(slot, mode, flushes)
             output = bench.timed(index, mode, call, self._state, args)
             modes = _active_modes()
@@ -289,8 +291,9 @@ class _Worker:
             if keep:
                 self._kept.append((slot, [value for _, value in tree.flatten(output, "out")]))
             del output, args
+        enqueued = _clock() - started
         times, host = bench.times(len(leaves))
-        return {"ns": times, "host": host, "span": _clock() - started, "leaves": leaves, "hooks": _hooks()}
+        return {"ns": times, "host": host, "enqueued": enqueued, "leaves": leaves, "hooks": _hooks()}
 
     def _copy_out(self, slot: int, output: Any, args: Any) -> list[dict[str, Any]]:
         """Raw bytes of every output leaf into the arena, and what the leaves are."""
@@ -354,8 +357,11 @@ class _Worker:
                     self._bench.copy_out(at, tree.address(value)[0], fact["span"], fact["device"])
                     at += align(fact["span"], ALIGN)
         self._bench.memory.synchronize()
+        pointers = [
+            tree.address(v)[0] for _, values in self._kept for v in values if isinstance(v, torch.Tensor)
+        ]
         self._kept = []
-        return {}
+        return {"graph_pool": self._device != "cpu" and _in_inductor_graph_pool(pointers)}
 
     def _op_inputs_back(self, request: dict[str, Any]) -> dict[str, Any]:
         if isinstance(self._bench, _CudaBench):
@@ -380,6 +386,17 @@ class _Worker:
 
 def _tensors(args: Any) -> list[torch.Tensor]:
     return [value for _, value in tree.flatten(args) if isinstance(value, torch.Tensor)]
+
+
+def _in_inductor_graph_pool(pointers: list[int]) -> bool:
+    """Whether all of these lie in the memory pool of torch.compile's CUDA graphs, which reuse it by design."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) if trees else None
+    if manager is None or not pointers:
+        return False
+    pool = tuple(manager.cuda_graphs_thread_pool)
+    segments = [s for s in torch.cuda.memory_snapshot() if tuple(s.get("segment_pool_id", ())) == pool]
+    return all(any(s["address"] <= p < s["address"] + s["total_size"] for s in segments) for p in pointers)
 
 
 def _digest(tensor: torch.Tensor) -> list[float]:

@@ -1,0 +1,113 @@
+"""How much extra work makes a GPU operator take a given percentage longer, found by timing both with events.
+
+Timed as `compare` times: flush, inputs copied into place, then the operator between two events on a stream
+that is never empty. So the extra includes whatever a second kernel costs beside its own running time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import torch
+
+__all__ = ["more_work", "spin"]
+
+spin: Callable[[int], None] = torch.cuda._sleep
+"""Keeps one thread of the GPU busy for that many SM cycles."""
+
+_event: Callable[..., torch.cuda.Event] = torch.cuda.Event
+
+# Twice the largest L2 in use, filled often enough to outlast the launches that it hides (about 80 µs each).
+_FLUSH_BYTES, _FLUSHES = 256 << 20, 3
+# An idle GPU takes some ten milliseconds to reach the clocks at which it will be measured.
+_WARM_SECONDS = 0.08
+_ROUNDS = 6
+# Close enough: a twentieth of a point.
+_TOLERANCE = 0.0005
+# Further off than this after all rounds, and the amount would not be what it is called.
+_LIMIT = 0.003
+
+
+def more_work(
+    sources: Sequence[torch.Tensor],
+    run: Callable[[int, Sequence[torch.Tensor]], object],
+    percent: float,
+    guess: float,
+    most: int,
+    pairs: int = 24,
+) -> int:
+    """The amount for which `run(amount, inputs)` takes `percent` longer than `run(0, inputs)`.
+
+    Args:
+        sources: inputs, copied into place before each call.
+        guess: amount to begin with; only its order of magnitude matters.
+        most: the largest amount that `run` can do.
+        pairs: calls of each kind per round.
+
+    Raises:
+        RuntimeError: no amount up to `most` comes within 0.3 points.
+    """
+    if percent == 0:
+        return 0
+    places = [source.clone() for source in sources]
+    flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=sources[0].device)
+
+    def call(amount: int) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        start, end = _event(enable_timing=True), _event(enable_timing=True)
+        for _ in range(_FLUSHES):
+            flush.zero_()
+        for place, source in zip(places, sources, strict=True):
+            place.copy_(source)
+        start.record()
+        run(amount, places)
+        end.record()
+        return start, end
+
+    def times(amount: int) -> tuple[float, float]:
+        """Median time of the plain call, and median difference to the one with more work, in ms."""
+        plain, extra = [], []
+        for i in range(pairs):
+            first, second = (0, amount) if i % 2 else (amount, 0)
+            events = {first: call(first), second: call(second)}
+            torch.cuda.synchronize()
+            plain.append(events[0][0].elapsed_time(events[0][1]))
+            extra.append(events[amount][0].elapsed_time(events[amount][1]) - plain[-1])
+        return median(plain), median(extra)
+
+    until = time.monotonic() + _WARM_SECONDS
+    while time.monotonic() < until:
+        call(0)
+        torch.cuda.synchronize()
+    return _search(times, percent / 100, guess, most)
+
+
+def _search(times: Callable[[int], tuple[float, float]], share: float, guess: float, most: int) -> int:
+    """Secant steps towards extra = share x plain; the amount that came closest."""
+    amount = max(1, min(round(guess), most))
+    tried: list[tuple[float, int, float]] = []
+    for _ in range(_ROUNDS):
+        plain, extra = times(amount)
+        miss = extra / plain - share
+        tried.append((abs(miss), amount, miss))
+        if abs(miss) <= _TOLERANCE:
+            break
+        amount = max(1, min(_next(tried, amount, extra / plain, share), most))
+        if any(amount == seen for _, seen, _ in tried):
+            break
+    closest, best, miss = min(tried)
+    if closest > _LIMIT:
+        raise RuntimeError(
+            f"no extra work of {share:.1%} can be had here: the closest was {best}, off by {miss:+.2%}"
+        )
+    return best
+
+
+def _next(tried: list[tuple[float, int, float]], amount: int, found: float, share: float) -> int:
+    if len(tried) > 1:
+        (_, a0, m0), (_, a1, m1) = tried[-2:]
+        if a1 != a0 and (m1 - m0) / (a1 - a0) > 0:
+            return round(a1 - m1 * (a1 - a0) / (m1 - m0))
+    # A second kernel costs something at any length, so the first steps are cautious.
+    return round(amount * min(4.0, max(0.25, share / max(found, 1e-6))))
