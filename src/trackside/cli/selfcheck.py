@@ -76,7 +76,7 @@ def selfcheck(
         from trackside.report.selfcheck_text import render
 
         render(record.to_dict(), results())
-    if record.sessions[-1].interrupted and seconds is None:
+    if record.sessions[-1].interrupted:
         return _EXIT_INTERRUPTED
     if record.holds is None:
         return _EXIT_NOTHING_JUDGED

@@ -53,6 +53,8 @@ RAW_FOLDER: Final = "raw"
 _PATIENCE, _GRACE_S = 2.0, 180.0
 # How long a child may take to put away its workers after an interrupt.
 _FAREWELL_S = 20.0
+# No comparison is over before its processes have started.
+_SHORTEST_S = 2.0
 # Seldom enough not to disturb what is being measured.
 _POLL_S = 0.2
 # Fewer CPUs than this, and the start of one comparison would disturb the measurement of the other.
@@ -262,7 +264,7 @@ class _Crowd:
         self._running: list[_Child] = []
         self._began = time.monotonic()
         self._count = 0
-        self._longest = 0.0
+        self._longest = _SHORTEST_S
 
     def work_off(self, planned: deque[Trial]) -> None:
         while planned or self._running:
@@ -278,7 +280,6 @@ class _Crowd:
                 elif time.monotonic() - child.began > _PATIENCE * self._options.budget + _GRACE_S:
                     child.interrupt()
             if self._left() <= 0:
-                self._book.interrupted = True
                 return
 
     def dismiss(self) -> None:

@@ -88,7 +88,7 @@ def plan(
     workloads take turns.
 
     Args:
-        runs: A/A comparisons, and as many injected ones; a tenth as many swaps, a 25th as many sets of levels.
+        runs: A/A comparisons, and as many injected ones; a tenth as many swaps, a 25th as many level sets.
         done: units that earlier calls ran, by experiment; the turns of the workloads continue from there.
 
     Raises:

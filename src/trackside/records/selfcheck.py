@@ -56,6 +56,7 @@ class Session(Part):
     planned: int
     ran: int
     interrupted: bool = False
+    """By the user; a time limit shows in `ran` being less than `planned`."""
 
 
 class Rate(Part):

@@ -10,19 +10,15 @@ from rich.text import Text
 
 __all__ = ["render", "run_line"]
 
-_EXPERIMENTS = {
-    "aa": "a file against its own copy",
-    "injected": "against itself with more work",
-    "swap": "both orders",
-    "linearity": "more and more work",
-}
 _WHATS = {
-    "false": "called faster or slower",
-    "found": "slowdown found",
-    "wrong": "called faster or equivalent",
-    "refused": "refused",
-    "reciprocal": "ratios reciprocal",
+    ("aa", "false"): "identical code called faster or slower",
+    ("aa", "refused"): "identical code refused",
+    ("injected", "found"): "known slowdown found",
+    ("injected", "wrong"): "known slowdown called none",
+    ("injected", "refused"): "slower code refused",
+    ("swap", "reciprocal"): "files swapped, ratio inverted",
 }
+_NAMES = {"aa": "A/A", "injected": "injected", "swap": "swap", "linearity": "linearity"}
 _VERDICTS = ("faster", "slower", "equivalent", "inconclusive", "rejected", "not-comparable", "error")
 
 
@@ -31,6 +27,8 @@ def render(record: dict[str, Any], console: Console) -> None:
     console.print()
     console.print(_headline(record))
     console.print(_rates(record["rates"]))
+    for text in _verdicts(record["runs"]):
+        console.print(text, markup=False)
     for line in record["linearity"]:
         console.print(_linearity(line))
     for name, width in record["half_width"].items():
@@ -62,26 +60,27 @@ def _headline(record: dict[str, Any]) -> Text:
 
 
 def _rates(rates: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2))
-    for column in ("experiment", "workload", "what", "k of n", "95 % interval", "verdicts"):
-        table.add_column(column, no_wrap=column != "verdicts")
+    table = Table(box=None, padding=(0, 1))
+    for column in ("", "workload", "k of n", "95 % interval"):
+        table.add_column(column, no_wrap=True)
     last = ""
     for rate in rates:
-        shown = _EXPERIMENTS[rate["experiment"]]
-        table.add_row(
-            shown if shown != last else "",
-            rate["workload"],
-            _WHATS[rate["what"]],
-            f"{rate['k']} of {rate['n']}",
-            f"{rate['low']:.1%} to {rate['high']:.1%}",
-            Text(_verdicts(rate["verdicts"])),
-        )
-        last = shown
+        what = _WHATS[rate["experiment"], rate["what"]]
+        interval = f"{rate['low']:.1%} to {rate['high']:.1%}"
+        table.add_row(what if what != last else "", rate["workload"], f"{rate['k']} of {rate['n']}", interval)
+        last = what
     return table
 
 
-def _verdicts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{counts[v]} {v}" for v in _VERDICTS if counts.get(v))
+def _verdicts(runs: list[dict[str, Any]]) -> list[str]:
+    """How the comparisons of each experiment came out."""
+    lines = []
+    for experiment, name in _NAMES.items():
+        mine = [run["verdict"] or "error" for run in runs if run["experiment"] == experiment]
+        if mine:
+            counted = ", ".join(f"{mine.count(v)} {v}" for v in _VERDICTS if v in mine)
+            lines.append(f"  {name}: {counted}")
+    return lines
 
 
 def _linearity(line: dict[str, Any]) -> Text:
@@ -107,7 +106,7 @@ def run_line(run: dict[str, Any]) -> str:
 
 def _closing(record: dict[str, Any], console: Console) -> None:
     session = record["sessions"][-1]
-    if session["interrupted"]:
+    if session["ran"] < session["planned"]:
         console.print(
             f"  stopped after {session['ran']} of {session['planned']}: what was done is kept", style="yellow"
         )
