@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.redteam.corpus import HERE, Case
+
 from trackside.comparison.trial import Crew, Options, default_threads, run_trial
 from trackside.records.errors import TracksideError
 
@@ -37,7 +38,7 @@ class Judged:
     ratio: float | None
 
     def fits(self, case: Case, full: bool) -> bool:
-        """Whether the verdict is one that the case allows. Without statistics a pass is right for honest cases only."""
+        """Whether the case allows this verdict. Without statistics a pass is right for honest cases only."""
         if full:
             return self.verdict in case.expect
         if case.kind == "honest":
@@ -94,6 +95,17 @@ def judge(
     )
 
 
+def knock_out(case: Case, crew: Crew, store: Path) -> dict[str, Any]:
+    """Switch off whatever catches a case, one check after another, until it gets through."""
+    off: list[str] = []
+    for _ in range(len(STATISTICAL) + 12):
+        result = judge(case, crew, store, disabled=frozenset(off))
+        if result.caught_by is None or result.caught_by in off:
+            break
+        off.append(result.caught_by)
+    return {"name": case.name, "off": off, "through": result.verdict == PASSES, "left": result.detail}
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
@@ -101,6 +113,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--kind", choices=("false", "honest"))
     parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument(
+        "--knock-out", action="store_true", help="also switch off what catches each false case"
+    )
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args(argv)
     chosen = [
@@ -118,10 +133,19 @@ def main(argv: list[str]) -> int:
             fits = result.fits(case, arguments.full)
             bad += not fits
             print(
-                f"{'ok ' if fits else 'BAD'} {case.kind:6} {case.name:38} {result.verdict:15} {result.caught_by or '':22} {result.seconds:5.1f}s  {result.detail[:150]}",
+                f"{'ok ' if fits else 'BAD'} {case.kind:6} {case.name:38} {result.verdict:15} "
+                f"{result.caught_by or '':22} {result.seconds:5.1f}s  {result.detail[:150]}",
                 flush=True,
             )
-            rows.append({**vars(result), "kind": case.kind, "family": case.family, "fits": fits})
+            row = {**vars(result), "kind": case.kind, "family": case.family, "fits": fits}
+            if arguments.knock_out and case.kind == "false":
+                row["knock_out"] = knock_out(case, crew, Path(store))
+                print(
+                    f"      without {', '.join(row['knock_out']['off']) or 'nothing'}: "
+                    f"through={row['knock_out']['through']}",
+                    flush=True,
+                )
+            rows.append(row)
     if arguments.out:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False

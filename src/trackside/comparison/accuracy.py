@@ -30,7 +30,7 @@ def _bin_index(oracle: torch.Tensor) -> torch.Tensor:
 
 
 def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
-    """Error of `found` against a float64 `oracle`, per bin: count, squared error, largest error, squared oracle.
+    """Error of `found` against a float64 `oracle`, per bin: count, squared and largest error, squared oracle.
 
     Where the oracle, rounded to the output's type, is not finite, the output must be the same NaN or
     infinity; positions where it is not are counted as `nonfinite` and the first is named.

@@ -1,4 +1,4 @@
-"""Everything that is checked before a clock matters: what the baseline does, and whether the candidate does the same."""
+"""Everything checked before a clock matters: what the baseline does, whether the candidate does it too."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
             if f["kind"] == "tensor" and f["device"] not in ("cpu", bench.spec["device"]):
                 raise TracksideError(
                     "workload",
-                    f"the baseline's output {f['path']} is on {f['device']}; needed: {bench.spec['device']} or cpu",
+                    f"the baseline's output {f['path']} is on {f['device']}; needed: "
+                    f"{bench.spec['device']} or cpu",
                     "return outputs on the device that `inputs` was asked for",
                 )
         # Twice the baseline's need leaves room for an honest candidate's padding and strides.
@@ -124,7 +125,8 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
         if f["kind"] not in ("tensor", "value"):
             raise TracksideError(
                 "workload",
-                f"the baseline's output {f['path'] or 'out'} is a {f['kind']}; needed: tensors and plain values, nested in tuples, lists and dicts",
+                f"the baseline's output {f['path'] or 'out'} is a {f['kind']}; needed: tensors and "
+                "plain values, nested in tuples, lists and dicts",
                 "return tensors from `run`",
             )
     if not any(f["kind"] == "tensor" or isinstance(f.get("value"), dict) for f in study.leaves):
@@ -179,7 +181,8 @@ def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
             if study.declared is None:
                 ledger.failed(
                     "oracle-available",
-                    f"the baseline's code runs in no wider arithmetic ({notes}): add `reference` to the baseline file",
+                    f"the baseline's code runs in no wider arithmetic ({notes}): add `reference` to "
+                    "the baseline file",
                 )
             else:
                 ledger.warned(
@@ -190,7 +193,7 @@ def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
             ledger.passed("oracle-available", f"{proof['kind']}, bits verified")
             condition = bench.ask("condition", set=first, seed=seed)
             for leaf in condition["leaves"]:
-                # Only where the oracle is no wider than the output: there the baseline's own error reads as zero.
+                # Where the oracle is no wider than the output the baseline's own error reads as zero.
                 if _dtype_of(study, leaf["path"]) == "float64":
                     tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
     for slot in slots[:2]:
@@ -227,13 +230,15 @@ def _judge_baseline(ledger: Ledger, study: Study) -> None:
         if error > _BROKEN and dtype not in ("float8_e4m3fn", "float8_e5m2"):
             ledger.failed(
                 "baseline-right",
-                f"the baseline's {path} differs from its oracle ({study.oracle['kind']}) by {error:.1%} rms: repair `run` or `reference`",
+                f"the baseline's {path} differs from its oracle ({study.oracle['kind']}) by "
+                f"{error:.1%} rms: repair `run` or `reference`",
             )
             return
         if error > _NARROWED and dtype == "float32":
             ledger.warned(
                 "baseline-right",
-                f"the baseline's float32 output {path} has {error:.1e} rms error: it runs in a narrower type, so the candidate may too",
+                f"the baseline's float32 output {path} has {error:.1e} rms error: it runs in a "
+                "narrower type, so the candidate may too",
             )
     ledger.passed("baseline-right", "the baseline agrees with its oracle")
 
@@ -324,7 +329,7 @@ def audit_candidate(
 
 
 def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | None) -> None:
-    """See that both arms hold the same parameter values (KernelBench modules, whose weights come from constructors)."""
+    """See that both arms hold the same parameter values, where these come from constructors (KernelBench)."""
     if study.facts["format"] != "kernelbench":
         bench.ledger.not_applicable("parameters-match", "parameters come from `setup` or there are none")
         return
@@ -338,7 +343,8 @@ def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | Non
         return
     bench.ledger.failed(
         "parameters-match",
-        "the candidate's parameters are neither the baseline's values nor named like them: outputs cannot be compared",
+        "the candidate's parameters are neither the baseline's values nor named like them: outputs "
+        "cannot be compared",
     )
 
 
@@ -365,7 +371,8 @@ def check_inputs(bench: Bench, arm: Arm, slot: int, set_id: int) -> None:
         seen = changed[extra[0]]
         bench.ledger.failed(
             "inputs-unchanged",
-            f"input {extra[0]}, element {seen['element']}: was {seen['was']}, is {seen['now']} after the call",
+            f"input {extra[0]}, element {seen['element']}: was {seen['was']}, is {seen['now']} "
+            "after the call",
         )
     bench.ledger.passed(
         "inputs-unchanged",
@@ -385,7 +392,10 @@ def _check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
             "output-reuse", "CUDA-graph outputs of torch.compile: certified as valid until the next call"
         )
         return
-    where = f"call {changed['call']}, {changed['path']}, element {changed['element']}: was {changed['was']}, later {changed['now']}"
+    where = (
+        f"call {changed['call']}, {changed['path']}, element {changed['element']}: was "
+        f"{changed['was']}, later {changed['now']}"
+    )
     if changed["call"] == len(slot.calls) - 1:
         bench.ledger.failed("late-writes", f"an output changed after it was returned: {where}")
     elif study.reuses_outputs:
@@ -476,7 +486,8 @@ def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str) -> N
         if fact.get("alias") != other.get("alias"):
             ledger.failed(
                 "aliasing",
-                f"{name}: {path} shares memory with {fact.get('alias') or 'nothing'}; the baseline's with {other.get('alias') or 'nothing'}",
+                f"{name}: {path} shares memory with {fact.get('alias') or 'nothing'}; the "
+                f"baseline's with {other.get('alias') or 'nothing'}",
             )
     ledger.passed("output-structure", "same nesting, types, dtypes, shapes and device")
     ledger.passed("aliasing", "shares memory where the baseline's does")
@@ -486,7 +497,7 @@ def _memory_problems(fact: dict[str, Any], other: dict[str, Any]) -> Iterator[st
     if _overlaps(fact) and not _overlaps(other):
         yield f"is a view with strides {fact['stride']}: several elements share one place in memory"
     if not fact.get("copied", True):
-        yield f"could not be read: {fact['span']:,} bytes from first to last element, {other['span']:,} in the baseline"
+        yield f"could not be read: it spans {fact['span']:,} bytes, the baseline's {other['span']:,}"
 
 
 def _overlaps(fact: dict[str, Any]) -> bool:
@@ -533,13 +544,15 @@ def _check_leaf(
         if leaf["mismatches"]:
             failing(
                 check,
-                f"{name}, {path}{leaf['at']}: expected {leaf['expected']}, found {leaf['found']} ({leaf['mismatches']:,} elements differ)",
+                f"{name}, {path}{leaf['at']}: expected {leaf['expected']}, found {leaf['found']} "
+                f"({leaf['mismatches']:,} elements differ)",
             )
         return
     if leaf["nonfinite"] and path not in study.nonfinite:
         failing(
             check,
-            f"{name}, {path} element {leaf['nonfinite_at']}: expected {leaf['expected']}, found {leaf['found']} ({leaf['nonfinite']:,} NaN or infinities out of place)",
+            f"{name}, {path} element {leaf['nonfinite_at']}: expected {leaf['expected']}, found "
+            f"{leaf['found']} ({leaf['nonfinite']:,} NaN or infinities out of place)",
         )
         return
     base = study.bins.get(path, {})
@@ -575,8 +588,10 @@ def _check_leaf(
         mine, theirs = tolerance.relative_error(leaf["bins"]), tolerance.relative_error(base)
         failing(
             check,
-            f"{name}, {path}{spot['index']}: expected {_digits(spot['expected'])}, found {_digits(spot['found'])} "
-            f"(error {worst[1]:,.1f} times what is allowed; rms {mine['rms']:.1e} against the baseline's {theirs['rms']:.1e})",
+            f"{name}, {path}{spot['index']}: expected {_digits(spot['expected'])}, found "
+            f"{_digits(spot['found'])} "
+            f"(error {worst[1]:,.1f} times what is allowed; rms {mine['rms']:.1e} against the "
+            f"baseline's {theirs['rms']:.1e})",
             index=spot["index"],
             expected=spot["expected"],
             found=spot["found"],

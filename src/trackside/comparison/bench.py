@@ -1,4 +1,4 @@
-"""The judge's hands: the reference process and the arms' workers, and one timed slot from go to private copy."""
+"""The judge's hands: the reference process, the arms' workers, and one timed slot from go to private copy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trackside.comparison.checks import Ledger
-from trackside.records.errors import TracksideError
+from trackside.records.errors import ErrorKind, TracksideError
 from trackside.workload.channel import ChannelTimeout
 from trackside.workload.fleet import Fleet, Process, ProcessFailed, Template
 from trackside.workload.memory import ArenaShape
@@ -140,19 +140,21 @@ class Bench:
         return self.ask("load", path=str(path))
 
     def ask(self, op: str, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
-        """Ask the reference process; what goes wrong there is the baseline's (or our) fault, never the candidate's."""
+        """Ask the reference process; what goes wrong there is never the candidate's fault."""
         try:
             answer = self.reference.ask(op, _REFERENCE_TIMEOUT, fds, **message)
         except ProcessFailed as error:
             raise TracksideError(
                 "workload",
-                f"the reference process {error.detail} while asked to `{op}`; its output ends: {error.log[-500:]}",
-                "run the baseline file by hand; look for what exhausts memory or crashes in `inputs` or `reference`",
+                f"the reference process {error.detail} while asked to `{op}`; its output ends: "
+                f"{error.log[-500:]}",
+                "run the baseline file by hand; look for what exhausts memory or crashes in "
+                "`inputs` or `reference`",
             ) from error
         raised = answer.get("raised")
         if raised:
             where = f" at {raised['where']}" if raised["where"] else ""
-            kind = "device" if raised["memory"] else "workload"
+            kind: ErrorKind = "device" if raised["memory"] else "workload"
             raise TracksideError(
                 kind,
                 f"the baseline's file raised {raised['type']}{where} in `{op}`: {raised['message']}",
@@ -251,7 +253,7 @@ class Bench:
                 self.ledger.failed(
                     "worker-survives", f"the candidate raised {text}", traceback=raised.get("traceback", "")
                 )
-            kind = "device" if raised.get("memory") else "workload"
+            kind: ErrorKind = "device" if raised.get("memory") else "workload"
             raise TracksideError(kind, f"the {arm.name} raised {text}", "make the file run on its own first")
         return answer
 
@@ -332,7 +334,10 @@ class Bench:
 
     def _leaves(self, arm: Arm, answer: dict[str, Any], count: int) -> list[list[dict[str, Any]]]:
         if "modes" in answer:
-            detail = f"{answer['modes']} torch dispatch or function mode(s) active after call {answer.get('index', 0)}: they could do the work inside the harness's own copy"
+            detail = (
+                f"{answer['modes']} torch dispatch or function mode(s) active after call "
+                f"{answer.get('index', 0)}: they could do the work inside the harness's own copy"
+            )
             if arm.name == CANDIDATE:
                 self.ledger.failed("harness-intact", detail)
             raise TracksideError(

@@ -1,4 +1,4 @@
-"""The catalogue of checks and the ledger that a trial fills: what each looks for, what it saw, what a failure means."""
+"""The catalogue of checks and the ledger that a trial fills: what each seeks and saw, what a failure means."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "harness-intact",
             "rejected",
-            "No torch mode, trace or profile hook is active when outputs are read, and timing functions are the originals.",
-            "a dispatch mode that does the work inside our copy, patched timers and events, replaced tensor methods",
+            "No torch mode, trace or profile hook is active when outputs are read, and timing "
+            "functions are the originals.",
+            "a dispatch mode that does the work inside our copy, patched timers and events, "
+            "replaced tensor methods",
         ),
         _check(
             "output-structure",
             "rejected",
-            "Same nesting, exact Tensor type, dtype, shape and device as the baseline's output, over memory of its own.",
+            "Same nesting, exact Tensor type, dtype, shape and device as the baseline's output, "
+            "over memory of its own.",
             "lazy subclasses, meta and CPU outputs, expanded views, other dtypes",
         ),
         _check(
@@ -61,7 +64,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "output-matches-oracle",
             "rejected",
-            "Every checked timed output is as close to the float64 oracle as the baseline's, in every bin of magnitude.",
+            "Every checked timed output is as close to the float64 oracle as the baseline's, in "
+            "every bin of magnitude.",
             "replayed and stale answers, unfinished work, lower precision, skipped rows, constants",
         ),
         _check(
@@ -97,13 +101,15 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "clocks-agree",
             "rejected",
-            "The judge's own clock, from handing over inputs to holding the outputs, supports what the worker's clock says.",
+            "The judge's own clock, from handing over inputs to holding the outputs, supports what "
+            "the worker's clock says.",
             "patched clocks and events, work outside the timed region",
         ),
         _check(
             "above-floor",
             "rejected",
-            "The time is not below what moving the necessary bytes takes at this machine's measured ceilings.",
+            "The time is not below what moving the necessary bytes takes at this machine's measured "
+            "ceilings.",
             "work that cannot have been done",
         ),
         _check(
@@ -126,7 +132,7 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         ),
         _check(
             "total-time-agrees",
-            "rejected",
+            "inconclusive",
             "The sum of all times tells the same story as the median.",
             "work pushed into rare slow calls",
         ),
@@ -198,7 +204,10 @@ class Stop(Exception):
 
 
 class Ledger:
-    """Results so far. A check can be switched off, to show that it alone catches something; such a run is never certified."""
+    """Results so far.
+
+    A check can be switched off, to show that it alone catches something; such a run is never certified.
+    """
 
     def __init__(self, disabled: Iterable[str] = ()) -> None:
         self.results: dict[str, Result] = {}
@@ -225,7 +234,7 @@ class Ledger:
         """Record a failure.
 
         Raises:
-            Stop: when it proves the candidate wrong; other outcomes wait for `settle`, since a rejection outranks them.
+            Stop: when it proves the candidate wrong; other outcomes wait for `settle`, a rejection first.
         """
         if id in self.disabled:
             self.suppressed.append(id)

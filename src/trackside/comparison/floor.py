@@ -17,7 +17,7 @@ from trackside.stats.spread import quantile
 
 __all__ = ["judge", "prepare"]
 
-# Ceilings are the best of n, yet may have been measured on a busy machine: only clearly less than the floor is impossible.
+# Ceilings are the best of n, yet may stem from a busy machine: only well below the floor is impossible.
 _MARGIN = 0.7
 
 
@@ -38,7 +38,7 @@ def prepare(
     except TracksideError as error:
         ledger.unknown("above-floor", f"no measured ceilings: {error.message}")
         return None
-    needed = {"leaves": [], "bytes": 0}
+    needed: dict[str, Any] = {"leaves": [], "bytes": 0}
     if not study.random:
         probe = bench.draw()
         assert probe is not None
@@ -74,7 +74,8 @@ def judge(floor: dict[str, Any] | None, measurement: Measurement, ledger: Ledger
     if middle < _MARGIN * floor["seconds"]:
         ledger.failed(
             "above-floor",
-            f"{middle * 1e6:.2f} µs is less than the {floor['seconds'] * 1e6:.2f} µs that {floor['bytes']:,} bytes need at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
+            f"{middle * 1e6:.2f} µs is less than the {floor['seconds'] * 1e6:.2f} µs that "
+            f"{floor['bytes']:,} bytes need at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
         )
     else:
         ledger.passed(

@@ -321,7 +321,8 @@ def _check_leftovers(bench: Bench, base: Arm, cand: Arm) -> None:
         pid, ns = max(busy.items(), key=lambda item: item[1])
         bench.ledger.failed(
             "no-leftovers",
-            f"process {pid}, started by a worker, used {ns / 1e6:.0f} ms of CPU in {window / 1e6:.0f} ms while the candidate was frozen",
+            f"process {pid}, started by a worker, used {ns / 1e6:.0f} ms of CPU in "
+            f"{window / 1e6:.0f} ms while the candidate was frozen",
         )
     else:
         bench.ledger.passed("no-leftovers", "nothing ran while the candidate was frozen")

@@ -22,15 +22,20 @@ Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
 
 
-class _Widen(TorchDispatchMode):
+class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Every narrower float that reaches an operator, or that one is asked to make, becomes `wide`."""
 
     def __init__(self, wide: torch.dtype) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._wide = wide
         self._low = _LOW - {wide}
         self.drew = False
         """Whether a random operator ran: in another type it draws other numbers."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The default wraps the method so that its first call imports torch._dynamo: 3 to 6 s for nothing.
+        return False
 
     def _widen(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):

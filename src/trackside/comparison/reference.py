@@ -136,7 +136,8 @@ class _Reference:
         self._spec = first.specification(self._device)
         if second.specification(self._device) != self._spec:
             raise ValueError(
-                "`inputs` gives other shapes, types or values for another seed; needed: the same structure for every seed"
+                "`inputs` gives other shapes, types or values for another seed; needed: the same "
+                "structure for every seed"
             )
         study = self._feeder.study(first, second)
         self._sets = {}
@@ -322,7 +323,9 @@ class _Reference:
             moves = torch.isfinite(difference) & (difference != 0)
             if bool(moves.any()):
                 # A change that survives as less than a float32 step was carried in float64.
-                relative = (difference.abs() / accuracy.as_real(value).abs().double().clamp_min(1e-300))[moves]
+                relative = (difference.abs() / accuracy.as_real(value).abs().double().clamp_min(1e-300))[
+                    moves
+                ]
                 if float(relative.min()) < 2.0**-24:
                     return None
                 return f"output {path} moves only in float32 steps: somewhere the float64 bits are dropped"
@@ -423,7 +426,7 @@ class _Reference:
         }
 
     def _op_check_integers(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Integer leaves where they differ from the oracle: only positions that 1-ulp jitter leaves alone count.
+        """Integer leaves where they differ from the oracle; positions that 1-ulp jitter moves do not count.
 
         Elsewhere (ties) the baseline's own value and the jittered oracles' are accepted too.
         """
@@ -509,7 +512,7 @@ class _Reference:
         return {"leaves": results}
 
     def _op_necessity(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Input bytes that were shown to matter: every one of a few secret elements, changed alone, moved the output."""
+        """Input bytes shown to matter: each of a few secret elements, changed alone, moved the output."""
         made, seed = self._sets[request["set"]], request["seed"]
         answer = self._answer(request["set"], seed)
         g = torch.Generator().manual_seed(seed)
@@ -555,7 +558,7 @@ class _Reference:
 
 
 def _picks_equal_key(found: torch.Tensor, wanted: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
-    """Positions where `found`, read as an index into an input's last dimension, picks the same value as `wanted`."""
+    """Where `found`, read as an index into an input's last dimension, picks the same value as `wanted`."""
     equal = torch.zeros_like(found, dtype=torch.bool)
     if found.dtype != torch.int64 or not found.ndim:
         return equal

@@ -52,7 +52,7 @@ class InputSet:
 
 def structure_of(x: torch.Tensor) -> list[str]:
     """Structure that a careless change of values would break, seen in one float tensor."""
-    found = []
+    found: list[str] = []
     flat = x.detach().reshape(-1)[:_SAMPLE].double()
     if flat.numel() < 2:
         return found

@@ -1,4 +1,4 @@
-"""One comparison from start to record: processes, audit, probes, pairs, verdict; whatever happens, a record."""
+"""One comparison: processes, audit, probes, pairs, verdict. Whatever happens, a record."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def run_trial(
     """Compare and leave a record, also when the run fails or is interrupted.
 
     Raises:
-        TracksideError: wrong use, a baseline that cannot be used, or no way to run here. A record is written for these too.
+        TracksideError: wrong use, an unusable baseline, or no way to run here; a record is written too.
     """
     base = formats.describe(options.baseline, "baseline")
     cand = formats.describe(options.candidate, "candidate", base.format)
@@ -238,7 +238,8 @@ class _Trial:
             verb="compare",
             on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder}),
         )
-        stack.enter_context(lock)
+        if not options.checks_only:
+            stack.enter_context(lock)
         gpu = _gpu_index(options.device) if options.kind == "cuda" else None
         recorder = Recorder(gpu_index=gpu, cpus=self.cpus)
         recorder.start()
@@ -350,7 +351,7 @@ class _Trial:
         self,
         bench: Bench,
         facts: dict[str, Any],
-        folder: Path,
+        shared: Path,
         outcome: _Outcome,
         shapes: int,
         recorder: Recorder,
@@ -396,7 +397,7 @@ class _Trial:
         ledger.settle()
 
     def _flushes(self, bench: Bench, study: Study) -> tuple[int, bool]:
-        """How many flushes hide the host's part of a call, in the slower arm; measures the baseline's time too."""
+        """How many flushes hide the host's part of a call in both arms; measures the baseline's time too."""
         if self.options.kind == "cpu":
             return 0, False
         host: list[float] = []
@@ -438,12 +439,14 @@ class _Trial:
         if middle > slack * alone:
             ledger.failed(
                 "baseline-undisturbed",
-                f"the baseline takes {middle / 1e3:.1f} µs beside the candidate, {alone / 1e3:.1f} µs alone at most",
+                f"the baseline takes {middle / 1e3:.1f} µs beside the candidate, {alone / 1e3:.1f} "
+                "µs alone at most",
             )
         else:
             ledger.passed(
                 "baseline-undisturbed",
-                f"{middle / 1e3:.1f} µs beside the candidate, {outcome.base_alone['before_ns'] / 1e3:.1f} µs alone before, "
+                f"{middle / 1e3:.1f} µs beside the candidate, "
+                f"{outcome.base_alone['before_ns'] / 1e3:.1f} µs alone before, "
                 f"{outcome.base_alone['after_ns'] / 1e3:.1f} µs after",
             )
 
@@ -458,50 +461,52 @@ class _Trial:
         main = next((s for s, o in zip(shapes, self.outcomes, strict=True) if o.verdict == verdict), None)
         certificate = self._certificate(verdict) if status == "done" else "none"
         holds = verdict == "faster" or (options.claim == "not-slower" and verdict == "equivalent")
-        record = CompareRecord(
-            run_id=self.run_.id,
-            status=status,
-            verdict=verdict,
-            certified=certificate != "none",
-            certificate=certificate,
-            claim=options.claim,
-            holds=holds,  # type: ignore[arg-type]
-            speedup=main["speedup"] if main else None,
-            checks=main["checks"] if main else [],
-            reasons=reasons if reasons is not None else (main or {}).get("reasons", []),
-            accuracy=main["accuracy"] if main else {},
-            timings=main["timings"] if main else {},
-            memory=main["memory"] if main else {},
-            floor=main["floor"] if main else None,
-            statistics=main["statistics"] if main else {},
-            shapes=shapes if len(shapes) > 1 or (shapes and shapes[0]["shape"] is not None) else [],  # type: ignore[arg-type]
-            baseline={
-                "path": str(self.base.path),
-                "format": self.base.format,
-                "sha256": self.base.sha256,
-                "files": self.base.files,
-            },  # type: ignore[arg-type]
-            candidate={
-                "path": str(self.cand.path),
-                "format": self.cand.format,
-                "sha256": self.cand.sha256,
-                "files": self.cand.files,
-            },  # type: ignore[arg-type]
-            environment={
-                "fingerprint": fingerprint(self.machine),
-                "device": options.device,
-                "threads": self.threads,
-                "cpus": self.cpus,
-                "cpu": self.machine.cpu.model,
-                "gpus": [g.name for g in self.machine.gpus],
-                "kernel": self.machine.kernel,
-                "flags": self.outcomes[0].study.flags if self.outcomes and self.outcomes[0].study else {},
-            },
-            telemetry=self.telemetry,
-            options=options.to_record(),
-            started=self.started,
-            seconds=time.monotonic() - self.began,
-            version=trackside.__version__,
+        record = CompareRecord.model_validate(
+            {
+                "run_id": self.run_.id,
+                "status": status,
+                "verdict": verdict,
+                "certified": certificate != "none",
+                "certificate": certificate,
+                "claim": options.claim,
+                "holds": holds,
+                "speedup": main["speedup"] if main else None,
+                "checks": main["checks"] if main else [],
+                "reasons": reasons if reasons is not None else (main or {}).get("reasons", []),
+                "accuracy": main["accuracy"] if main else {},
+                "timings": main["timings"] if main else {},
+                "memory": main["memory"] if main else {},
+                "floor": main["floor"] if main else None,
+                "statistics": main["statistics"] if main else {},
+                "shapes": shapes if len(shapes) > 1 or (shapes and shapes[0]["shape"] is not None) else [],
+                "baseline": {
+                    "path": str(self.base.path),
+                    "format": self.base.format,
+                    "sha256": self.base.sha256,
+                    "files": self.base.files,
+                },
+                "candidate": {
+                    "path": str(self.cand.path),
+                    "format": self.cand.format,
+                    "sha256": self.cand.sha256,
+                    "files": self.cand.files,
+                },
+                "environment": {
+                    "fingerprint": fingerprint(self.machine),
+                    "device": options.device,
+                    "threads": self.threads,
+                    "cpus": self.cpus,
+                    "cpu": self.machine.cpu.model,
+                    "gpus": [g.name for g in self.machine.gpus],
+                    "kernel": self.machine.kernel,
+                    "flags": self.outcomes[0].study.flags if self.outcomes and self.outcomes[0].study else {},
+                },
+                "telemetry": self.telemetry,
+                "options": options.to_record(),
+                "started": self.started,
+                "seconds": time.monotonic() - self.began,
+                "version": trackside.__version__,
+            }
         )
         if status == "done":
             self._save_quads()

@@ -77,7 +77,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
 
 
 def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int]:
-    """Quads to count: on a CPU those in which no slot was preempted much more than usual, whichever arm it was."""
+    """Quads to count: on a CPU those in which no slot was preempted much more than usual for its arm."""
     quads = [q for p in measurement.pairs for q in p.quads if q.mode == mode]
     if measurement.plan.kind == "cuda":
         return {id(q) for q in quads}
@@ -89,7 +89,8 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
     if p < _FISHER_ALPHA and dropped > 0.1:
         ledger.warned(
             "machine-quiet",
-            f"disturbed slots fall unevenly on the two arms (Fisher p = {p:.4f}); {dropped:.0%} of quads were dropped",
+            f"disturbed slots fall unevenly on the two arms (Fisher p = {p:.4f}); {dropped:.0%} of "
+            "quads were dropped",
         )
     elif dropped >= _MAX_DROPPED:
         ledger.warned(
@@ -102,7 +103,7 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
 
 
 def _judge_ratio(quads: list[Quad]) -> tuple[float, float]:
-    """Log ratio on the judge's clock, less the baseline's median residual; and the mean difference in ns per call."""
+    """Log ratio on the judge's clock less the baseline's median residual, and the clocks' difference in ns."""
     residual = median(
         j - t for q in quads for j, t, letter in zip(q.judge_ns, q.ns, q.order, strict=True) if letter == "A"
     )
@@ -148,11 +149,13 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     if believed < _BELIEVED_SHARE * claimed and claimed > 0.05:
         ledger.failed(
             "clocks-agree",
-            f"the candidate's own clock says {_span(reading.speed)}, the judge's clock from go to private copy says {_span(judge)}",
+            f"the candidate's own clock says {_span(reading.speed)}, the judge's clock from go to "
+            f"private copy says {_span(judge)}",
         )
     elif judge.low <= 0:
         reasons.append(
-            f"the judge's clock cannot confirm the speedup: {_span(judge)} from go to private copy; a longer budget or a larger size would"
+            f"the judge's clock cannot confirm the speedup: {_span(judge)} from go to private copy; "
+            "a longer budget or a larger size would"
         )
         ledger.warned("clocks-agree", reasons[-1])
         verdict = "inconclusive"
@@ -161,7 +164,8 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     if contradicts(reading.speed, reading.total):
         ledger.failed(
             "total-time-agrees",
-            f"the median says {_span(reading.speed)}, the sum of all times {_span(reading.total)}: the time went into rare slow calls",
+            f"the median says {_span(reading.speed)}, the sum of all times {_span(reading.total)}: "
+            "the time went into rare slow calls",
         )
     else:
         ledger.passed("total-time-agrees", f"the sum of all times says {_span(reading.total)}")

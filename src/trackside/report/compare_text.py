@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from rich.console import Console
@@ -60,7 +61,12 @@ def _headline(record: dict[str, Any], console: Console) -> None:
     line.append(words[record["certificate"]], style="green" if record["certificate"] == "full" else "yellow")
     console.print()
     console.print(line)
-    console.print(Text(f"  {_MEANING[verdict]}", style="dim"))
+    meaning = _MEANING[verdict]
+    outputs = next((c for c in record["checks"] if c["id"] == "output-matches-oracle"), None)
+    if speed is not None and outputs is not None and outputs["status"] == "unknown":
+        # Two commands without any output to compare: all that is known is the time.
+        meaning = "the times alone say so: there was no output to compare"
+    console.print(Text(f"  {meaning}", style="dim"))
 
 
 def _shapes(record: dict[str, Any], console: Console) -> None:
@@ -82,10 +88,12 @@ def _shapes(record: dict[str, Any], console: Console) -> None:
 def _evidence(record: dict[str, Any], console: Console) -> None:
     rows: list[tuple[str, str]] = []
     base, cand = record["timings"].get("baseline", {}), record["timings"].get("candidate", {})
+    commands = _compares_commands(record)
     names = {
         "device": "cold cache, device" if record["environment"].get("device", "cpu") != "cpu" else "time",
         "hot": "hot cache, device",
-        "wall": "wall, with sync",
+        "wall": "wall time of a run" if commands else "wall, with sync",
+        "cpu": "CPU time of a run",
     }
     for series, name in names.items():
         if (
@@ -96,23 +104,27 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
             rows.append(
                 (
                     name,
-                    f"{duration(base[series]['p50_us'])} → {duration(cand[series]['p50_us'])}   p99 {duration(base[series]['p99_us'])} → "
+                    f"{duration(base[series]['p50_us'])} → {duration(cand[series]['p50_us'])}   p99 "
+                    f"{duration(base[series]['p99_us'])} → "
                     f"{duration(cand[series]['p99_us'])}   n {base[series]['n']}, {cand[series]['n']}",
                 )
             )
     speed, statistics = record["speedup"], record["statistics"]
-    if speed is not None and speed["bounded"] is not None:
+    if speed is not None and speed["bounded"] is not None and not commands:
         rows.append(
             (
                 "judge's clock",
-                f"{speed['bounded']:.3f}× [{speed['bounded_low']:.3f}, {speed['bounded_high']:.3f}]; cannot exclude a lie of {speed['lie_us']:.1f} µs a call",
+                f"{speed['bounded']:.3f}× [{speed['bounded_low']:.3f}, "
+                f"{speed['bounded_high']:.3f}]; cannot exclude a lie of {speed['lie_us']:.1f} µs a call",
             )
         )
     if statistics:
         rows.append(
             (
                 "statistics",
-                f"{statistics['pairs']} worker pairs, {statistics['quads_kept']} of {statistics['quads']} quads kept, {statistics['calls_per_slot']} calls a slot, "
+                f"{statistics['pairs']} {'blocks' if commands else 'worker pairs'}, "
+                f"{statistics['quads_kept']} of {statistics['quads']} quads kept, "
+                f"{'a run' if commands else str(statistics['calls_per_slot']) + ' calls'} a slot, "
                 f"threshold ±{statistics['delta']:.1%}"
                 + ("; host-bound: launches could not be hidden" if statistics.get("host_bound") else ""),
             )
@@ -124,7 +136,8 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         rows.append(
             (
                 "accuracy",
-                f"{worst['path']}: rms {worst['candidate']['rms']:.1e}, baseline {worst['baseline']['rms']:.1e}, against {accuracy['oracle']}",
+                f"{worst['path']}: rms {worst['candidate']['rms']:.1e}, baseline "
+                f"{worst['baseline']['rms']:.1e}, against {accuracy['oracle']}",
             )
         )
         probes = [k for k, v in accuracy["probes"].items() if v == "passed"]
@@ -136,12 +149,18 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
                 + f"; probes passed: {', '.join(probes) or 'none'}",
             )
         )
+    for output in accuracy.get("files", []):
+        if output["bytes"]:
+            close = output["largest_relative_difference"]
+            same = "the same bytes" if output["identical"] else f"numbers within {close:.1e}"
+            rows.append(("output", f"{output['path']}: {accuracy['checked_calls']} runs compared, {same}"))
     floor = record["floor"]
     if floor and floor.get("candidate_over_floor"):
         rows.append(
             (
                 "physical floor",
-                f"{floor['candidate_over_floor']:.1f}× above {duration(floor['seconds'] * 1e6)} for {floor['bytes'] / 1e6:.1f} MB at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
+                f"{floor['candidate_over_floor']:.1f}× above {duration(floor['seconds'] * 1e6)} for "
+                f"{floor['bytes'] / 1e6:.1f} MB at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
             )
         )
     memory = record["memory"]
@@ -151,14 +170,16 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
             rows.append(
                 (
                     f"peak {kind} memory",
-                    f"{memory['baseline'][kind] / 2**20:.0f} MiB → {memory['candidate'][kind] / 2**20:.0f} MiB",
+                    f"{memory['baseline'][kind] / 2**20:.0f} MiB → "
+                    f"{memory['candidate'][kind] / 2**20:.0f} MiB",
                 )
             )
     if record["timings"].get("break_even_calls"):
         rows.append(
             (
                 "build",
-                f"{base['build_s']:.1f} s → {cand['build_s']:.1f} s; pays back after {record['timings']['break_even_calls']:,} calls",
+                f"{base['build_s']:.1f} s → {cand['build_s']:.1f} s; pays back after "
+                f"{record['timings']['break_even_calls']:,} calls",
             )
         )
     table = Table(box=None, show_header=False, padding=(0, 2))
@@ -195,8 +216,8 @@ def _closing(record: dict[str, Any], console: Console) -> None:
     verdict = record["verdict"]
     failed = next((c["id"] for c in record["checks"] if c["status"] == "fail"), None)
     after = {
-        "faster": f"trackside verify {run_id}",
-        "inconclusive": f"trackside compare {record['baseline']['path']} {record['candidate']['path']} --budget {2 * record['options'].get('budget', 60):.0f}",
+        "faster": f"trackside verify {run_id}" if record["certified"] else f"trackside runs show {run_id}",
+        "inconclusive": f"{_again(record)} --budget {2 * record['options'].get('budget', 60):.0f}",
     }.get(verdict, f"trackside compare --explain {failed}" if failed else f"trackside runs show {run_id}")
     console.print(
         Text.assemble(
@@ -204,6 +225,18 @@ def _closing(record: dict[str, Any], console: Console) -> None:
         )
     )
     console.print()
+
+
+def _compares_commands(record: dict[str, Any]) -> bool:
+    return record["baseline"] is not None and record["baseline"]["format"] == "command"
+
+
+def _again(record: dict[str, Any]) -> str:
+    """The command line that would repeat this run, ready to paste."""
+    words = ["trackside", "compare"]
+    if _compares_commands(record):
+        words += ["--command", *(w for name in record["options"]["outputs"] for w in ("--output", name))]
+    return shlex.join([*words, record["baseline"]["path"], record["candidate"]["path"]])
 
 
 def explain(check: Any, result: dict[str, Any] | None, console: Console) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import json
+import os
 import select
 import socket
 import struct
@@ -73,7 +74,11 @@ class Channel:
         body = self._exactly(length, deadline)
         try:
             message = json.loads(body)
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+            if b"\\u" in body:
+                # A lone surrogate is legal JSON but no text: a record that held one could not be written.
+                message = json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
+        except (ValueError, RecursionError) as error:
+            # ValueError also stands for bytes that are not UTF-8, and for numbers of more than 4,300 digits.
             raise ChannelForged(f"not JSON: {body[:40]!r}") from error
         if not isinstance(message, dict):
             raise ChannelForged(f"not an object: {body[:40]!r}")
@@ -85,6 +90,12 @@ class Channel:
 
     def close(self) -> None:
         self.sock.close()
+        self._drop_fds()
+
+    def _drop_fds(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds.clear()
 
     def _exactly(self, count: int, deadline: float | None) -> bytes:
         parts: list[bytes] = []
@@ -103,6 +114,10 @@ class Channel:
                 if self.sock.fileno() >= 0:
                     self.sock.settimeout(None)
             self.fds.extend(fds)
+            if len(self.fds) > MAX_FDS:
+                # One with every byte would use up all that this process may open.
+                self._drop_fds()
+                raise ChannelForged(f"more than {MAX_FDS} descriptors that nobody asked for")
             if not data:
                 raise ChannelClosed("end of stream")
             parts.append(data)

@@ -27,7 +27,7 @@ def read() -> dict[str, Any]:
         "flush_denormal": _denormals_are_flushed(),
         "cpus": sorted(os.sched_getaffinity(0)),
         "nice": os.nice(0),
-        "mkldnn": torch.backends.mkldnn.enabled,  # type: ignore[attr-defined]
+        "mkldnn": torch.backends.mkldnn.enabled,
     }
     for name, owner, attribute in (
         ("float32_matmul_precision", None, ""),

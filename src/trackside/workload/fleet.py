@@ -1,11 +1,10 @@
-"""The judge's side of its processes: supervisor, templates, workers; asking, freezing, watching, ending them."""
+"""The judge's side of its processes: it asks, freezes, watches and ends supervisor, templates and workers."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import trackside
 from trackside.records.errors import TracksideError
 from trackside.store.runs import Run
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
-from trackside.workload.supervisor import descendants
+from trackside.workload.supervisor import descendants, remove_tree
 
 __all__ = ["Fleet", "Process", "ProcessFailed", "Template"]
 
@@ -46,6 +45,22 @@ _KEPT_VARIABLES = (
     "TRITON_PTXAS_PATH",
     "TRITON_LIBCUDA_PATH",
 )
+
+
+def _cpu_ns(pid: int) -> int:
+    """CPU time of a process's threads, read from outside: the clock that clock_getcpuclockid(3) names."""
+    try:
+        return time.clock_gettime_ns((~pid << 3) | 2)
+    except OSError:
+        return 0
+
+
+def _state(pid: int) -> str:
+    """The letter of proc(5): T stopped, Z a zombie; X also when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "X"
 
 
 class ProcessFailed(Exception):
@@ -92,6 +107,9 @@ class Process:
         self._template, self._fleet = template, fleet
         self.over_memory: int | None = None
         self.frozen = False
+        self.ran_frozen_ns = 0
+        """CPU time used between a freeze and the next thaw: more than a moment means that someone woke it."""
+        self._cpu_when_frozen = 0
         self.alive = True
         self.facts: dict[str, Any] = {}
 
@@ -110,13 +128,13 @@ class Process:
             raise self._dead() from None
         except ChannelTimeout:
             raise ProcessFailed(
-                self.name, "timeout", f"no answer to `{op}` within {timeout:.1f} s", self.log()
+                self.name, "timeout", f"gave no answer to `{op}` within {timeout:.1f} s", self.log()
             ) from None
         except ChannelForged as error:
             raise ProcessFailed(
                 self.name,
                 "forged",
-                f"bytes on the control channel that our code never writes ({error})",
+                f"wrote bytes on the control channel that our code never writes ({error})",
                 self.log(),
             ) from None
 
@@ -147,16 +165,15 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGSTOP)
             deadline = time.monotonic() + _FREEZE_SECONDS
-            while time.monotonic() < deadline:
-                try:
-                    text = Path(f"/proc/{self.pid}/stat").read_bytes()
-                except OSError:
-                    break
-                if text[text.rindex(b")") + 2 : text.rindex(b")") + 3] in b"TtZX":
-                    break
+            while time.monotonic() < deadline and _state(self.pid) not in "TtZX":
+                pass
+        if not self.frozen:
+            self._cpu_when_frozen = _cpu_ns(self.pid)
         self.frozen = True
 
     def thaw(self) -> None:
+        if self.frozen:
+            self.ran_frozen_ns += max(0, _cpu_ns(self.pid) - self._cpu_when_frozen)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
         self.frozen = False
@@ -193,13 +210,14 @@ class Fleet:
     ) -> None:
         self.folder = folder
         self.scope = folder
-        """Where the present trial's processes may write; a fleet can serve several trials, one after another."""
+        """Where the present trial's processes may write; a fleet can serve trials one after another."""
         self._threads = threads
         self._memory_limit = memory_limit
         self._unprotected = list(unprotected)
         self._logs: dict[int, bytearray] = {}
         self._selector = selectors.DefaultSelector()
         self._watched: list[Process] = []
+        self._template_pids: set[int] = set()
         self._over = threading.Event()
         ours, theirs = pair()
         self._supervisor = ours
@@ -240,7 +258,7 @@ class Fleet:
             "preload": list(preload),
         }
         self._supervisor.send(message, [theirs.fileno()])
-        self._supervisor.receive(10)
+        self._template_pids.add(self._supervisor.receive(10)["pid"])
         theirs.close()
         return Template(ours, log=log)
 
@@ -317,22 +335,11 @@ class Fleet:
         return bytes(self._logs.get(pid, b"")).decode(errors="replace")[-4000:]
 
     def strangers(self, known: Sequence[Process]) -> dict[int, int]:
-        """Run time in ns of processes below the supervisor that are neither templates nor `known`."""
-        ours = {p.pid for p in known}
-        times: dict[int, int] = {}
-        for pid in descendants(self._process.pid):
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                if pid in ours or (b"trackside.workload.template" in command and self._is_template(pid)):
-                    continue
-                times[pid] = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
-            except (OSError, ValueError, IndexError):
-                continue
-        return times
-
-    def _is_template(self, pid: int) -> bool:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        return int(text.rpartition(")")[2].split()[1]) == self._process.pid
+        """CPU time in ns of live processes below the supervisor that are neither templates nor `known`."""
+        # By process id: a worker's orphan has a template's command line and, by adoption, its parent too.
+        ours = self._template_pids | {p.pid for p in known}
+        found = [pid for pid in descendants(self._process.pid) if pid not in ours and _state(pid) not in "ZX"]
+        return {pid: _cpu_ns(pid) for pid in found}
 
     def sweep(self) -> None:
         """End whatever a trial left behind, templates aside, and remove what it wrote."""
@@ -347,7 +354,7 @@ class Fleet:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.01)
         if self.scope != self.folder:
-            shutil.rmtree(self.scope, ignore_errors=True)
+            remove_tree(self.scope)
 
     def close(self) -> int:
         """End every process and remove the folder; returns how many had to be killed."""

@@ -82,22 +82,20 @@ class Watch:
         self._named = [(owner, name, getattr(owner, name, _MISSING)) for owner, name in _WATCHED]
         self._codes: list[tuple[str, Any, Any]] = []
         for module in modules:
-            for holder in (
+            holders: tuple[Any, ...] = (
                 module,
                 *(
                     v
                     for v in vars(module).values()
                     if isinstance(v, type) and v.__module__ == module.__name__
                 ),
-            ):
+            )
+            for holder in holders:
                 for name, value in list(vars(holder).items()):
                     function = getattr(value, "__func__", value)
-                    if isinstance(function, types.FunctionType):
-                        self._codes.append(
-                            (f"{holder.__name__}.{name}", (holder, name, value), function.__code__)
-                        )
-                    elif isinstance(value, types.BuiltinFunctionType):
-                        self._codes.append((f"{holder.__name__}.{name}", (holder, name, value), None))
+                    if isinstance(function, types.FunctionType | types.BuiltinFunctionType):
+                        code = getattr(function, "__code__", None)
+                        self._codes.append((f"{holder.__name__}.{name}", (holder, name, value), code))
 
     def replaced(self) -> list[str]:
         """Names that no longer mean what they meant."""

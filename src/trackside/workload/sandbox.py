@@ -26,7 +26,7 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_CHILD_SUBREAPER = 36
 
-# Landlock system calls have the same numbers on every architecture (Documentation/userspace-api/landlock.rst).
+# The same numbers on every architecture (Documentation/userspace-api/landlock.rst).
 _LANDLOCK_CREATE = 444
 _LANDLOCK_ADD_RULE = 445
 _LANDLOCK_RESTRICT = 446

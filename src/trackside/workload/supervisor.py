@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import select
 import signal
 import socket
 import subprocess
@@ -20,7 +20,10 @@ from typing import Any
 from trackside.workload import sandbox
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged
 
-__all__ = ["descendants", "main"]
+__all__ = ["descendants", "main", "remove_tree"]
+
+
+_REAP_SECONDS = 0.5
 
 
 def main(argv: list[str]) -> None:
@@ -35,18 +38,21 @@ def main(argv: list[str]) -> None:
     ended: int | None = None
     try:
         while True:
+            # Orphans come to this process: one that a candidate makes per call must not keep its process id.
+            while not select.select([channel], [], [], _REAP_SECONDS)[0]:
+                _reap()
             request = channel.receive(None)
             if request["op"] == "template":
                 fd = channel.fds.pop(0)
-                _start_template(fd, request)
+                pid = _start_template(fd, request)
                 os.close(fd)
-                channel.send({"ok": True})
+                channel.send({"pid": pid})
             elif request["op"] == "fallback":
                 fallback = request
                 channel.send({"ok": True})
             elif request["op"] == "finish":
                 ended = _end_tree()
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
                 fallback = None
                 channel.send({"ended": ended})
     except (ChannelClosed, ChannelForged, KeyError, IndexError):
@@ -54,9 +60,9 @@ def main(argv: list[str]) -> None:
     finally:
         if ended is None:
             _end_tree()
-        shutil.rmtree(folder, ignore_errors=True)
         if fallback is not None:
             _write_fallback(fallback)
+        remove_tree(folder)
 
 
 def _write_fallback(promise: dict[str, Any]) -> None:
@@ -69,10 +75,10 @@ def _write_fallback(promise: dict[str, Any]) -> None:
         RunStore(run.folder.parent.parent).write_record(run, promise["record"])
 
 
-def _start_template(fd: int, request: dict[str, Any]) -> None:
+def _start_template(fd: int, request: dict[str, Any]) -> int:
     log = open(request["log"], "ab")  # noqa: SIM115 - handed to the child
     command = [sys.executable, "-P", "-m", "trackside.workload.template", str(fd), *request["preload"]]
-    subprocess.Popen(
+    template = subprocess.Popen(
         command,
         pass_fds=[fd],
         env=request["environment"],
@@ -82,6 +88,7 @@ def _start_template(fd: int, request: dict[str, Any]) -> None:
         cwd=request["folder"],
     )
     log.close()
+    return template.pid
 
 
 def descendants(root: int) -> list[int]:
@@ -103,6 +110,58 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def remove_tree(root: Path) -> None:
+    """Remove a folder that user code could write to, whatever it built there; what refuses stays.
+
+    `shutil.rmtree` gives up on a folder without permissions and recurses once per level, so a chain of a
+    thousand folders ends the interpreter's stack. Here every subfolder's folders are first moved to the top.
+    """
+    try:
+        top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    number = 0
+    stuck: set[str] = set()
+    try:
+        while entries := [e for e in _entries(top) if e.name not in stuck]:
+            for entry in entries:
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        number = _empty(entry.name, top, number)
+                        os.rmdir(entry.name, dir_fd=top)
+                    else:
+                        os.unlink(entry.name, dir_fd=top)
+                except OSError:
+                    stuck.add(entry.name)
+    finally:
+        os.close(top)
+    with contextlib.suppress(OSError):
+        os.rmdir(root)
+
+
+def _entries(folder: int) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        return list(found)
+
+
+def _empty(name: str, top: int, number: int) -> int:
+    """Remove the files of a folder in `top` and move its folders to `top`, numbered from `number` on."""
+    os.chmod(name, 0o700, dir_fd=top)
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=top)
+    try:
+        for entry in _entries(folder):
+            if entry.is_dir(follow_symlinks=False):
+                # A folder that its owner may not write to cannot be moved.
+                os.chmod(entry.name, 0o700, dir_fd=folder)
+                number += 1
+                os.rename(entry.name, f".trackside-removing-{number}", src_dir_fd=folder, dst_dir_fd=top)
+            else:
+                os.unlink(entry.name, dir_fd=folder)
+    finally:
+        os.close(folder)
+    return number
+
+
 def _end_tree() -> int:
     """Kill everything below this process until nothing is left; orphans come to us, the subreaper."""
     ended = 0
@@ -116,10 +175,14 @@ def _end_tree() -> int:
                 os.kill(pid, signal.SIGKILL)
                 ended += 1
         time.sleep(0.01)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        _reap()
     return ended
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 if __name__ == "__main__":

@@ -150,5 +150,6 @@ def specify(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.dtype | torch.device):
         raise TypeError(f"inputs hold a {type(value).__name__}; pass it as a string")
     raise TypeError(
-        f"inputs hold a {type(value).__name__}; needed: tensors, numbers, strings, None, nested in tuples, lists and dicts"
+        f"inputs hold a {type(value).__name__}; needed: tensors, numbers, strings, None, nested in "
+        "tuples, lists and dicts"
     )

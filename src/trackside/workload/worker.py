@@ -1,4 +1,4 @@
-"""An arm's process: loads one file, runs its `run` on inputs that appear in shared memory, copies out raw bytes.
+"""An arm's process: loads one file, runs it on inputs that appear in shared memory, copies out raw bytes.
 
 It times what it runs, but decides nothing: outputs are checked and clocks compared elsewhere.
 """
@@ -31,6 +31,7 @@ _as_strided = torch.as_strided
 _frombuffer = torch.frombuffer
 _active_modes = integrity.active_modes
 _hooks = integrity.hooks_installed
+_memory_snapshot: Any = torch.cuda.memory_snapshot
 
 # Twice the largest L2 in use today (Hopper 50-60 MB, Blackwell 126 MB), as NVBench and do_bench do.
 _FLUSH_BYTES = 256 << 20
@@ -389,13 +390,13 @@ def _tensors(args: Any) -> list[torch.Tensor]:
 
 
 def _in_inductor_graph_pool(pointers: list[int]) -> bool:
-    """Whether all of these lie in the memory pool of torch.compile's CUDA graphs, which reuse it by design."""
+    """Whether all lie in the memory pool of torch.compile's CUDA graphs, which reuse it by design."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) if trees else None
     if manager is None or not pointers:
         return False
     pool = tuple(manager.cuda_graphs_thread_pool)
-    segments = [s for s in torch.cuda.memory_snapshot() if tuple(s.get("segment_pool_id", ())) == pool]
+    segments = [s for s in _memory_snapshot() if tuple(s.get("segment_pool_id", ())) == pool]
     return all(any(s["address"] <= p < s["address"] + s["total_size"] for s in segments) for p in pointers)
 
 
