@@ -53,7 +53,9 @@ _READABLE = (
     "/run",
     "/var/lib",
 )
-_DEVICES = "/dev"
+# Harmless ones, and accelerators. Terminals, disks, the kernel log and shared memory of others are left out:
+# on a terminal a candidate could write a verdict of its own.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "nvidia*", "dri", "dxg", "kfd", "infiniband")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -145,7 +147,9 @@ def _restrict_files_and_signals(
     read = _FS_EXECUTE | _FS_READ_FILE | _FS_READ_DIR
     for path in (*_READABLE, *readable):
         _allow(ruleset, path, read)
-    _allow(ruleset, _DEVICES, read | _FS_WRITE_FILE | (handled & (1 << 14)))
+    _allow(ruleset, "/dev", _FS_READ_DIR)
+    for device in (path for pattern in _DEVICES for path in Path("/dev").glob(pattern)):
+        _allow(ruleset, str(device), read | _FS_WRITE_FILE | (handled & (1 << 14)))
     # The CUDA driver names its threads in /proc/self/task; the rest of /proc (sysctls) stays read-only.
     _allow(ruleset, f"/proc/{os.getpid()}", read | _FS_WRITE_FILE | (handled & (1 << 14)))
     for path in writable:

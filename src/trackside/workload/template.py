@@ -75,8 +75,11 @@ def _become(request: dict[str, Any], control: int, log: int) -> None:
     try:
         sandbox.die_with_parent()
         os.setsid()
-        # Ctrl-C belongs to the judge, which ends its workers itself.
+        # Ctrl-C belongs to the judge, which ends its workers itself. What the supervisor ignores is put back:
+        # programs that user code starts would inherit it, and could not be terminated.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
