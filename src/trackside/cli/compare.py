@@ -63,12 +63,17 @@ def compare(
         list[str] | None,
         typer.Option(help="With --command: a file that both commands write, to be compared."),
     ] = None,
+    rtol: Annotated[
+        float, typer.Option(help="With --command: how far apart printed or saved numbers may be.")
+    ] = 1e-6,
     explain: Annotated[
         str | None, typer.Option(help="Say what a check looks for, and what it saw in the last run.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Is CANDIDATE faster than BASELINE, and still right?
+
+    With --command, `{seed}` in both command lines becomes a fresh number for every run.
 
     Exit codes: 0 the claim holds, 1 it does not, 3 not comparable here, 4 inconclusive.
     """
@@ -82,20 +87,29 @@ def compare(
     if command:
         from trackside.comparison.commands import CommandOptions, run_commands
 
-        record = run_commands(
-            CommandOptions(
-                baseline,
-                candidate,
-                tuple(output or ()),
-                claim=claim,
-                budget=budget,
-                delta=delta,
-                quick=quick,
-                pairs=pairs,
-            ),
-            _Live(as_json).update,
+        if device != "cpu" or threads is not None:
+            found = "--threads" if device == "cpu" else f"--device {device}"
+            raise TracksideError(
+                "usage", f"found {found} with --command", "give it to the commands: they run as they are"
+            )
+        commands = CommandOptions(
+            baseline,
+            candidate,
+            tuple(output or ()),
+            claim=claim,
+            budget=budget,
+            delta=delta,
+            quick=quick,
+            pairs=pairs,
+            seed=seed,
+            timeout=build_timeout,
+            rtol=rtol,
         )
+        with _Live(as_json) as live:
+            record = run_commands(commands, live.update)
     else:
+        if output:
+            raise TracksideError("usage", "found --output without --command", "add --command")
         from trackside.comparison.trial import Options, run_trial
 
         options = Options(
@@ -172,7 +186,7 @@ def _explain(name: str, as_json: bool) -> int:
 
 
 _PHASES = {
-    "start": "starting worker templates",
+    "start": "starting",
     "waiting": "waiting for the device",
     "baseline": "running the baseline alone: outputs, oracle, speed",
     "audit": "running the candidate: structure, outputs, inputs, lifetime",
@@ -180,6 +194,8 @@ _PHASES = {
     "floor": "measuring the physical floor",
     "shape": "next shape",
     "quads": "timing",
+    "repeat": "running the baseline twice on one input",
+    "candidate": "running the candidate on the same input",
 }
 
 
@@ -210,7 +226,9 @@ class _Live:
                 return
             text = f"shape {event['number']} of {event['count']}: {event['shape']}"
         elif phase == "waiting":
-            text = f"waiting: {event['holder'].get('verb', 'another run')} (process {event['holder'].get('pid', '?')}) holds the device"
+            holder = event["holder"]
+            who = f"{holder.get('verb', 'another run')} (process {holder.get('pid', '?')})"
+            text = f"waiting: {who} holds the device"
         elif phase == "quads":
             low, high = event["low"], event["high"]
             interval = (
@@ -223,6 +241,6 @@ class _Live:
             self._status.update(text)
         elif not self._quiet and phase != self._last:
             self._console.print(
-                text if phase != "quads" else "timing: fresh worker pairs, randomised quads", highlight=False
+                text if phase != "quads" else "timing: fresh processes, randomised quads", highlight=False
             )
         self._last = phase

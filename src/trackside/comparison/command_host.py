@@ -1,6 +1,6 @@
 """The small process that runs commands: it times them, ends whatever they leave, and outlives the judge.
 
-A process of its own for three reasons: `wait4` never reports a peak below that of the process that forked, so the
+A process of its own for three reasons: `wait4` reports no peak below that of the process that forked, so the
 forking one must be small; as subreaper it finds daemonised children; and when the judge dies it ends the run,
 puts files back and leaves a record.
 """
@@ -40,6 +40,8 @@ _GRACE_S = 1.0
 _WATCH_S = 0.25
 _MAX_PRINTED_BYTES = 256 << 20
 _ANSWER_S = 30.0
+# The kernel counts pages in batches, so a child's inherited peak may differ a little from its parent's.
+_PEAK_NOISE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Ended:
     timed_out: bool
     cpu_ns: int
     peak_bytes: int
-    """Of its largest process."""
+    """Of its largest process; 0 when that is too small to tell from the host's own."""
     left: list[str]
     """Processes that were still there when the grace was over, and were ended."""
 
@@ -161,7 +163,7 @@ class Host:
 def serve(argv: list[str]) -> None:
     """Answer the judge on the descriptor given; `argv[1]` is the folder to remove at the end."""
     sandbox.subreaper()
-    # Ctrl-C and a closed terminal are the judge's affair. Handlers, not SIG_IGN: that would be inherited by exec.
+    # Ctrl-C and a closed terminal are the judge's affair. Not SIG_IGN, which commands would inherit.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     server = _Server(Channel(socket.socket(fileno=int(argv[0]))))
@@ -285,11 +287,11 @@ class _Server:
         left = (deadline - time.monotonic_ns()) / 1e9
         if left <= 0:
             return _TIME_OVER
-        ready, _, _ = select.select([self._woken, self.channel], [], [], min(left, _WATCH_S))
+        ready, _, _ = select.select([self._woken, self.channel.fileno()], [], [], min(left, _WATCH_S))
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, 4096)
-        if self.channel in ready:
+        if self.channel.fileno() in ready:
             return "ended at the judge's request"
         if not ready and os.fstat(stdout).st_size + os.fstat(stderr).st_size > _MAX_PRINTED_BYTES:
             return f"printed more than {_MAX_PRINTED_BYTES >> 20} MiB"
@@ -327,13 +329,14 @@ def _put_back(aside: list[tuple[Path, Path]]) -> None:
 def _reply(
     ns: int, exit_code: int | None, trouble: str | None, timed_out: bool, use: _Use, left: list[str]
 ) -> dict[str, Any]:
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         "ns": ns,
         "exit_code": exit_code,
         "trouble": trouble,
         "timed_out": timed_out,
         "cpu_ns": use.cpu_ns,
-        "peak_bytes": use.peak_bytes,
+        "peak_bytes": use.peak_bytes if use.peak_bytes > own + _PEAK_NOISE_BYTES else 0,
         "left": left,
     }
 

@@ -1,9 +1,10 @@
-"""What a command line is made of: the program, the files that it names, and what Python files among them import."""
+"""What a command line is made of: its program, files it names, and what Python files among them import."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import shlex
 import shutil
@@ -45,7 +46,7 @@ def identify(command: str, role: str, folder: Path, outputs: Sequence[str] = ())
     argv = parse_command(command, role, folder)
     written = {(folder / name).resolve() for name in outputs}
     named = [Path(_program(argv[0], folder) or argv[0])]
-    for before, token in zip(argv, argv[1:], strict=False):
+    for before, token in itertools.pairwise(argv):
         # A file may stand alone, behind `--option=`, or be a module behind -m.
         named.extend(folder / part for part in sorted({token, token.rpartition("=")[2]}) if part)
         if before == "-m":

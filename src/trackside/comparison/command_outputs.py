@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-__all__ = ["Difference", "Output", "STDOUT", "collect", "compare", "printed"]
+__all__ = ["STDOUT", "Difference", "Output", "collect", "compare", "printed"]
 
 STDOUT = "stdout"
 
@@ -58,7 +58,7 @@ def collect(name: str, path: Path) -> Output | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
-    source = os.fdopen(descriptor, "rb")
+    source: IO[bytes] = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         source.close()
         return None
@@ -81,8 +81,8 @@ def _output(name: str, file: IO[bytes]) -> Output:
 def compare(expected: Output, found: Output, rtol: float) -> Difference:
     """Whether `found` may stand for `expected`.
 
-    Equal bytes do. So do arrays (.npy, .npz) of one dtype and shape, and text in which nothing but numbers differs,
-    when every number agrees within `rtol`. Whole numbers must be equal: they count or name things.
+    Equal bytes do. So do arrays (.npy, .npz) of one dtype and shape, and text in which nothing but numbers
+    differs, when every number agrees within `rtol`. Whole numbers must be equal: they count or name things.
     """
     if expected.sha256 == found.sha256:
         return Difference(None, 0.0)

@@ -1,4 +1,4 @@
-"""Two command lines compared: wall time of whole processes in randomised quads, and what they print and write."""
+"""Two command lines compared: wall time of whole processes in randomised quads, and what they leave."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import orjson
 
 import trackside
 from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
-from trackside.comparison.command_host import Ended, Host
+from trackside.comparison.command_host import Host
 from trackside.comparison.command_identity import identify, parse_command
-from trackside.comparison.command_outputs import STDOUT, Output, collect, printed
 from trackside.comparison.command_outputs import compare as compare_outputs
+from trackside.comparison.command_reading import read_commands
+from trackside.comparison.command_runs import SEED, Runner, Shot
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.comparison.timings import summarise
 from trackside.comparison.verdict import Reading, conclude, ratios
@@ -35,18 +35,12 @@ from trackside.machine.facts import fingerprint
 from trackside.machine.telemetry import Recorder
 from trackside.records.compare import CompareRecord
 from trackside.records.errors import TracksideError
-from trackside.stats import quiet
-from trackside.stats.intervals import RunningSignSequence, t_interval
-from trackside.stats.quads import pair_median
-from trackside.stats.spread import median, quads_needed, robust_sigma
-from trackside.stats.totals import total_ratio
+from trackside.stats.intervals import RunningSignSequence
+from trackside.stats.spread import quads_needed, robust_sigma
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
 
 __all__ = ["SEED", "CommandOptions", "run_commands"]
-
-SEED: Final = "{seed}"
-"""Replaced in both command lines by a number that neither could know; no run of an arm gets the same twice."""
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -55,14 +49,7 @@ _PAIRS, _QUICK_PAIRS = 6, 2
 _CERTIFIED_PAIRS = 3
 _DELTA = 0.02
 _FIRST_QUADS, _MAX_QUADS = 4, 40
-# A timed run may take this many times the arm's first run, which had the full time-out.
-_PATIENCE, _SHORTEST_TIMEOUT_S = 10, 10.0
-# Wall over CPU time tells a disturbed run only where a process computes in one thread and seldom waits.
-_ONE_THREAD: Final = (0.9, 1.25)
-_QUIET_LIMIT = 1.05
-_FISHER_ALPHA = 0.01
 _SEED_BELOW = 2**31
-_STDERR_SHOWN = 300
 
 _NOT_FOR_COMMANDS: Final = (
     *("protocol-intact", "harness-intact", "output-structure", "aliasing", "inputs-unchanged"),
@@ -130,22 +117,6 @@ def run_commands(options: CommandOptions, progress: Progress = lambda event: Non
 
 
 @dataclass
-class _Shot:
-    """One run of one command, its outputs taken away."""
-
-    ended: Ended
-    outputs: dict[str, Output | None]
-    stderr: str
-    began: int
-    finished: int
-
-    def close(self) -> None:
-        for output in self.outputs.values():
-            if output is not None:
-                output.file.close()
-
-
-@dataclass
 class _Checked:
     """What the output checks saw, per name."""
 
@@ -167,7 +138,7 @@ class _CommandTrial:
         }
         self.store = RunStore(options.store)
         self.run_ = self.store.new_run("compare")
-        self.began = time.monotonic()
+        self.began = self.ready = time.monotonic()
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.rng = random.Random(options.seed if options.seed is not None else secrets.randbits(128))
         self.machine = machine_facts()
@@ -178,7 +149,6 @@ class _CommandTrial:
         self.telemetry: dict[str, Any] = {}
         self.verdict = "inconclusive"
         self.reasons: list[str] = []
-        self.first_ns: dict[str, int] = {}
         self.delta = options.delta if options.delta is not None else _DELTA
 
     # -- the frame around everything ---------------------------------------------------------------------
@@ -193,8 +163,9 @@ class _CommandTrial:
             except (TracksideError, KeyboardInterrupt) as caught:
                 failure = caught
         if failure is not None:
-            said = isinstance(failure, TracksideError)
-            reason = f"{failure.kind}: {failure.message}" if said else "interrupted before the verdict"  # type: ignore[union-attr]
+            reason = "interrupted before the verdict"
+            if isinstance(failure, TracksideError):
+                reason = f"{failure.kind}: {failure.message}"
             # The host may have been first, if it lost sight of us; what went wrong is told all the same.
             with contextlib.suppress(TracksideError):
                 self.store.write_record(self.run_, self._failed(reason).to_dict())
@@ -208,8 +179,12 @@ class _CommandTrial:
 
     def _with_host(self, stack: ExitStack) -> None:
         # Resolved: some programs compare TMPDIR with the real path of what they opened in it.
-        self.scratch = Path(tempfile.mkdtemp(prefix="trackside-")).resolve()
-        self.host = stack.enter_context(Host(self.scratch))
+        scratch = Path(tempfile.mkdtemp(prefix="trackside-")).resolve()
+        self.host = stack.enter_context(Host(scratch))
+        self.runner = Runner(
+            self.host, self.argvs, self.folder, scratch, self.options.outputs, self.options.timeout
+        )
+        stack.callback(self.runner.forget)
         self.host.promise(self.run_, self._failed("the judge ended before the verdict").to_dict())
         self.progress({"phase": "start", "run_id": self.run_.id})
         lock = DeviceLock(
@@ -219,6 +194,7 @@ class _CommandTrial:
             on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder}),
         )
         stack.enter_context(lock)
+        self.ready = time.monotonic()
         # Before the lock is given back, nothing of ours may run.
         stack.callback(self.host.close)
         recorder = Recorder()
@@ -243,71 +219,30 @@ class _CommandTrial:
 
     # -- one run -----------------------------------------------------------------------------------------
 
-    def _shoot(self, arm: str, seed: int, block: int) -> _Shot:
-        """Run one arm's command once. A failure ends the trial: the baseline's as an error, the candidate's as a verdict."""
-        shot = self._try(arm, seed, block)
-        problem = self._problem(shot)
-        if problem is None:
-            return shot
-        if arm == BASELINE:
-            raise _baseline_failed(problem, shot)
-        again = self._try(BASELINE, seed, block)
-        if (same := self._problem(again)) is not None:
-            raise _baseline_failed(same, again)
-        given = f" with seed {seed}" if self.seeded else ""
-        self.ledger.failed(
-            "worker-survives",
-            f"the candidate {problem}{given}{_quoted(shot.stderr)}",
-            exit=shot.ended.exit_code,
-        )
-        raise AssertionError
-
-    def _problem(self, shot: _Shot) -> str | None:
-        if shot.ended.timed_out:
-            return f"ran past its {shot.ended.ns / 1e9:.0f} s"
-        if shot.ended.trouble is not None:
-            return f"failed: {shot.ended.trouble}" if shot.ended.ns else shot.ended.trouble
-        return f"ended with exit code {shot.ended.exit_code}" if shot.ended.exit_code else None
-
-    def _try(self, arm: str, seed: int, block: int) -> _Shot:
-        for name in self.options.outputs:
-            (self.folder / name).unlink(missing_ok=True)
-        # Of equal length for both arms: the size of the environment moves the stack.
-        place = self.scratch / f"{'ab'[arm == CANDIDATE]}{block:03}"
-        place.mkdir(exist_ok=True)
-        argv = [token.replace(SEED, str(seed)) for token in self.argvs[arm]]
-        first = self.first_ns.get(arm)
-        limit = self.options.timeout if first is None else max(_SHORTEST_TIMEOUT_S, _PATIENCE * first / 1e9)
-        stdout = tempfile.TemporaryFile()  # noqa: SIM115 - kept until the outputs are compared
-        with tempfile.TemporaryFile() as stderr:
-            began = time.monotonic_ns()
-            ended = self.host.run(
-                argv,
-                self.folder,
-                os.environ | {"TMPDIR": str(place)},
-                stdout.fileno(),
-                stderr.fileno(),
-                limit,
-            )
-            finished = time.monotonic_ns()
-            size = stderr.seek(0, os.SEEK_END)
-            stderr.seek(max(0, size - 4096))
-            said = stderr.read().decode(errors="replace").strip()
-        found: dict[str, Output | None] = {STDOUT: printed(stdout)}
-        for name in self.options.outputs:
-            found[name] = collect(name, self.folder / name)
-        if ended.left:
+    def _shoot(self, arm: str, seed: int, block: int) -> Shot:
+        """Run one arm once; failing ends the trial, for the baseline as an error, else as a verdict."""
+        shot = self.runner.run(arm, seed, block)
+        if shot.ended.left:
+            names = ", ".join(shot.ended.left[:3])
             self.ledger.failed(
-                "no-leftovers",
-                f"the {arm} ended and left {', '.join(ended.left[:3])} running; ended after a second",
+                "no-leftovers", f"the {arm} ended and left {names} running; a second later it was killed"
             )
             self.ledger.settle()
-        self.first_ns.setdefault(arm, ended.ns)
-        return _Shot(ended, found, said, began, finished)
+        if shot.problem is None:
+            return shot
+        if arm == BASELINE:
+            raise _baseline_failed(shot)
+        # A seed on which the baseline fails too says nothing about the candidate.
+        again = self.runner.run(BASELINE, seed, block)
+        if again.problem is not None:
+            raise _baseline_failed(again)
+        given = f" (seed {seed})" if self.seeded else ""
+        self.ledger.failed("worker-survives", f"the candidate {shot.problem}{given}")
+        raise AssertionError("a rejection always stops the trial")
 
     # -- outputs -----------------------------------------------------------------------------------------
 
-    def _check(self, base: _Shot, cand: _Shot, seed: int) -> None:
+    def _check(self, base: Shot, cand: Shot, seed: int) -> None:
         """Hold the candidate's outputs against the baseline's for one seed."""
         for name, expected in base.outputs.items():
             if expected is None:
@@ -332,24 +267,23 @@ class _CommandTrial:
         self.checked.digests[seed] = tuple(o.sha256 for o in base.outputs.values() if o is not None)
         self.checked.pairs += 1
 
-    def _mismatch(self, name: str, where: str, base: _Shot, seed: int) -> None:
+    def _mismatch(self, name: str, where: str, base: Shot, seed: int) -> None:
         """A difference counts against the candidate only if the baseline does not differ from itself too."""
         again = self._shoot(BASELINE, seed, 0)
         self._repeats(base, again)
-        again.close()
         given = f" (seed {seed})" if self.seeded else ""
         self.ledger.failed("output-matches-oracle", f"{name}, {where}{given}", file=name)
 
-    def _repeats(self, first: _Shot, second: _Shot) -> None:
+    def _repeats(self, first: Shot, second: Shot) -> None:
         for name, expected in first.outputs.items():
             found = second.outputs[name]
             if expected is None or found is None:
                 continue
             where = compare_outputs(expected, found, self.options.rtol).where
             if where is not None:
-                hint = (
-                    f"use {SEED} for its random numbers, and " if not self.seeded else ""
-                ) + "print times and paths to stderr"
+                hint = "print times and paths to stderr"
+                if not self.seeded:
+                    hint = f"use {SEED} for its random numbers, and {hint}"
                 self.ledger.failed(
                     "baseline-right",
                     f"the baseline does not repeat itself on one input: {name}, {where}; {hint}",
@@ -363,19 +297,18 @@ class _CommandTrial:
     # -- the course of a trial -----------------------------------------------------------------------------
 
     def _study(self) -> None:
-        """The baseline twice and the candidate once on one input: do they work, repeat, agree, and how long do they take?"""
+        """Both on one input, the baseline twice: do they work, repeat, agree, and how long does that take?"""
         seed = self._seed()
         self.progress({"phase": "repeat"})
         first, second = (self._shoot(BASELINE, seed, 0) for _ in range(2))
         self._repeats(first, second)
         # The first run filled the file cache for both.
-        self.first_ns[BASELINE] = second.ended.ns
+        self.runner.first_ns[BASELINE] = second.ended.ns
         self.ledger.passed("baseline-right", "it repeats its output on one input")
         self.progress({"phase": "candidate"})
         cand = self._shoot(CANDIDATE, seed, 0)
         self._check(second, cand, seed)
-        for shot in (first, second, cand):
-            shot.close()
+        self.runner.forget()
         if self._anything_checked:
             self.ledger.passed("oracle-available", "the baseline's own output for the same input")
         else:
@@ -386,8 +319,9 @@ class _CommandTrial:
     def _plan(self) -> tuple[Plan, int]:
         """Blocks of quads that fit the budget; and how many quads a block may have at most."""
         options = self.options
-        left = options.budget - (time.monotonic() - self.began)
-        quad = 2 * sum(self.first_ns.values()) / 1e9
+        left = options.budget - (time.monotonic() - self.ready)
+        base, cand = (self.runner.first_ns[arm] / 1e9 for arm in (BASELINE, CANDIDATE))
+        quad = 2 * (base + cand)
         fitting = int(left / quad)
         wanted = options.pairs or (_QUICK_PAIRS if options.quick else _PAIRS)
         pairs = min(wanted, fitting)
@@ -395,8 +329,8 @@ class _CommandTrial:
             needed = math.ceil((options.budget - left + wanted * quad) * 1.2)
             raise TracksideError(
                 "usage",
-                f"found a budget of {options.budget:.0f} s, of which {max(0.0, left):.0f} s are left, and runs of "
-                f"{self.first_ns[BASELINE] / 1e9:.1f} s and {self.first_ns[CANDIDATE] / 1e9:.1f} s",
+                f"found a budget of {options.budget:.0f} s, of which {max(0.0, left):.0f} s are left, "
+                f"and runs of {base:.1f} s and {cand:.1f} s",
                 f"needed for {wanted} blocks of ABBA: --budget {needed}",
             )
         plan = Plan("cpu", pairs, 1, 0, self.delta, "wall", left, host_bound=False)
@@ -437,7 +371,7 @@ class _CommandTrial:
         assert self.measurement is not None
         order = "ABBA" if self.rng.random() < 0.5 else "BAAB"
         seeds = (self._seed(), self._seed())
-        shots: dict[str, list[_Shot]] = {BASELINE: [], CANDIDATE: []}
+        shots: dict[str, list[Shot]] = {BASELINE: [], CANDIDATE: []}
         quad = Quad(order, "plain", [], [], [], [], [], 0, 0)
         for letter in order:
             arm = BASELINE if letter == "A" else CANDIDATE
@@ -457,8 +391,7 @@ class _CommandTrial:
         quad.ended = max(s.finished for arm in shots.values() for s in arm)
         for seed, base, cand in zip(seeds, shots[BASELINE], shots[CANDIDATE], strict=True):
             self._check(base, cand, seed)
-            base.close()
-            cand.close()
+        self.runner.forget()
         return quad
 
     def _seed(self) -> int:
@@ -474,7 +407,7 @@ class _CommandTrial:
         ledger.passed("no-leftovers", "every process of every run had ended")
         self._judge_files()
         self._judge_outputs()
-        self.reading = self._read()
+        self.reading = read_commands(measurement.pairs, ledger)
         quads = [quad for pair in measurement.pairs for quad in pair.quads]
         noticed = recorder.disturbances(quads[0].began, quads[-1].ended)
         if noticed:
@@ -496,8 +429,8 @@ class _CommandTrial:
             if changed:
                 self.ledger.failed(
                     "environment-same",
-                    f"{changed[0]}, named by the {arm}, changed during the comparison; if the command writes it, "
-                    f"name it with --output",
+                    f"{changed[0]}, named by the {arm}, changed during the comparison; "
+                    f"if the command writes it, name it with --output",
                 )
         self.ledger.passed(
             "environment-same",
@@ -521,69 +454,18 @@ class _CommandTrial:
         if not self.seeded:
             ledger.warned(
                 "task-is-sensitive",
-                f"without {SEED} in the commands every run has the same answer: a stored one cannot be told apart",
+                f"without {SEED} in the commands every run has one answer: a stored one cannot be told apart",
             )
         elif len(set(checked.digests.values())) == 1:
             ledger.warned(
                 "task-is-sensitive",
-                f"the output is the same for all {len(checked.digests)} seeds: a stored answer cannot be told apart",
+                f"all {len(checked.digests)} seeds give one output: a stored answer cannot be told apart",
             )
         else:
+            different = len(set(checked.digests.values()))
             ledger.passed(
-                "task-is-sensitive",
-                f"{len(set(checked.digests.values()))} different answers to {len(checked.digests)} secret seeds",
+                "task-is-sensitive", f"{different} different answers to {len(checked.digests)} secret seeds"
             )
-
-    def _read(self) -> Reading:
-        assert self.measurement is not None
-        pairs = self.measurement.pairs
-        quads = [quad for pair in pairs for quad in pair.quads]
-        keep = {id(quad) for quad, kept in zip(quads, self._quiet(quads), strict=True) if kept}
-        speeds, totals = [], []
-        for pair in pairs:
-            kept = [quad for quad in pair.quads if id(quad) in keep] or pair.quads
-            speeds.append(pair_median([q.log_ratio for q in kept], [q.order for q in kept]))  # type: ignore[misc]
-            times = {"A": list[float](), "B": list[float]()}
-            for quad in pair.quads:
-                for letter, ns in zip(quad.order, quad.totals, strict=True):
-                    times[letter].append(ns)
-            totals.append(math.log(total_ratio(times["A"], times["B"])))
-        speed = t_interval(speeds)
-        return Reading(
-            speed=speed,
-            judge=speed,
-            total=t_interval(totals),
-            wall=speed,
-            device=None,
-            lie_us=0.0,
-            kept=len(keep),
-            quads=len(quads),
-        )
-
-    def _quiet(self, quads: list[Quad]) -> list[bool]:
-        """Which quads to count: disturbed ones go where CPU time can show them, whichever arm was hit."""
-        busy = np.array([quad.busy for quad in quads])
-        arms = np.array([list(quad.order) for quad in quads])
-        middles = [median(busy[arms == letter]) for letter in "AB"]
-        if not all(_ONE_THREAD[0] <= middle <= _ONE_THREAD[1] for middle in middles):
-            self.ledger.passed(
-                "machine-quiet",
-                "no quad dropped: the commands wait or use several threads, so CPU time shows no disturbance",
-            )
-            return [True] * len(quads)
-        mask = quiet.keep_quiet(busy, arms, limit=_QUIET_LIMIT)
-        dropped = 1 - float(mask.mean())
-        p = quiet.fisher_exact(*quiet.arm_disturbances(busy, arms, limit=_QUIET_LIMIT))
-        if p < _FISHER_ALPHA and dropped > 0.1:
-            self.ledger.warned(
-                "machine-quiet",
-                f"disturbed runs fall unevenly on the two arms (Fisher p = {p:.4f}); {dropped:.0%} of quads were dropped",
-            )
-        else:
-            self.ledger.passed(
-                "machine-quiet", f"{dropped:.0%} of quads dropped as disturbed, evenly over both arms"
-            )
-        return [bool(kept) for kept in mask]
 
     def _reservations(self) -> list[str]:
         """Why the certificate is not full, in the words of the result."""
@@ -592,8 +474,8 @@ class _CommandTrial:
         assert self.measurement is not None
         if not self._anything_checked:
             return [
-                "not certified: neither command printed anything and no --output was named, so nothing shows that "
-                "both do the same work"
+                "not certified: neither command printed anything and no --output was named, "
+                "so nothing shows that both do the same work"
             ]
         if self.options.quick:
             return ["not certified: --quick is a first look"]
@@ -694,17 +576,11 @@ class _CommandTrial:
         )
 
 
-def _baseline_failed(problem: str, shot: _Shot) -> TracksideError:
+def _baseline_failed(shot: Shot) -> TracksideError:
+    if shot.ended.timed_out:
+        return TracksideError(
+            "timeout", f"the baseline {shot.problem}", "give it more time with --build-timeout"
+        )
     return TracksideError(
-        "timeout" if shot.ended.timed_out else "workload",
-        f"the baseline {problem}{_quoted(shot.stderr)}",
-        "give it more time with --build-timeout"
-        if shot.ended.timed_out
-        else "make the baseline run on its own first",
+        "workload", f"the baseline {shot.problem}", "make the baseline run on its own first"
     )
-
-
-def _quoted(stderr: str) -> str:
-    """The end of what was said on stderr, where a traceback has its message."""
-    last = stderr.splitlines()[-1].strip()[-_STDERR_SHOWN:] if stderr else ""
-    return f": {last}" if last else ""

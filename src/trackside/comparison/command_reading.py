@@ -1,0 +1,76 @@
+"""What the clock says about two commands: the undisturbed quads, and an interval over the blocks' medians."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from trackside.comparison.checks import Ledger
+from trackside.comparison.measure import Pair, Quad
+from trackside.comparison.verdict import Reading
+from trackside.stats import quiet
+from trackside.stats.intervals import t_interval
+from trackside.stats.quads import pair_median
+from trackside.stats.spread import median
+from trackside.stats.totals import total_ratio
+
+__all__ = ["read_commands"]
+
+# Wall over CPU time tells a disturbed run only where a process computes in one thread and seldom waits.
+_ONE_THREAD: Final = (0.9, 1.25)
+# Start-up and page faults make a process's ratio vary more than a call's, which has 1.02.
+_QUIET_LIMIT: Final = 1.05
+_FISHER_ALPHA: Final = 0.01
+
+
+def read_commands(pairs: list[Pair], ledger: Ledger) -> Reading:
+    """The interval, once, after all blocks. There is one clock, the judge's own, so no lie to bound."""
+    quads = [quad for pair in pairs for quad in pair.quads]
+    keep = {id(quad) for quad, kept in zip(quads, _quiet(quads, ledger), strict=True) if kept}
+    speeds, totals = [], []
+    for pair in pairs:
+        kept = [quad for quad in pair.quads if id(quad) in keep] or pair.quads
+        speeds.append(pair_median([q.log_ratio for q in kept], [q.order for q in kept]))  # type: ignore[misc]
+        times = {"A": list[float](), "B": list[float]()}
+        for quad in pair.quads:
+            for letter, ns in zip(quad.order, quad.totals, strict=True):
+                times[letter].append(ns)
+        totals.append(math.log(total_ratio(times["A"], times["B"])))
+    speed = t_interval(speeds)
+    return Reading(
+        speed=speed,
+        judge=speed,
+        total=t_interval(totals),
+        wall=speed,
+        device=None,
+        lie_us=0.0,
+        kept=len(keep),
+        quads=len(quads),
+    )
+
+
+def _quiet(quads: list[Quad], ledger: Ledger) -> list[bool]:
+    """Which quads to count: disturbed ones go where CPU time can show them, whichever arm was hit."""
+    busy = np.array([quad.busy for quad in quads])
+    arms = np.array([list(quad.order) for quad in quads])
+    middles = [median(busy[arms == letter]) for letter in "AB"]
+    if not all(_ONE_THREAD[0] <= middle <= _ONE_THREAD[1] for middle in middles):
+        ledger.passed(
+            "machine-quiet",
+            "no quad dropped: the commands wait or use several threads, so CPU time shows no disturbance",
+        )
+        return [True] * len(quads)
+    mask = quiet.keep_quiet(busy, arms, limit=_QUIET_LIMIT)
+    dropped = 1 - float(mask.mean())
+    p = quiet.fisher_exact(*quiet.arm_disturbances(busy, arms, limit=_QUIET_LIMIT))
+    if p < _FISHER_ALPHA and dropped > 0.1:
+        ledger.warned(
+            "machine-quiet",
+            f"disturbed runs fall unevenly on the two arms (Fisher p = {p:.4f}); "
+            f"{dropped:.0%} of quads were dropped",
+        )
+    else:
+        ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed, evenly over both arms")
+    return [bool(kept) for kept in mask]
