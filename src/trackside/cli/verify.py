@@ -25,8 +25,8 @@ def verify(
 
     Looks at the record itself, both files and their helpers, the machine and the versions.
 
-    Exit codes: 0 everything still holds, 1 something changed or the run was not certified, 3 --rerun on another
-    machine, 4 no change seen, but not everything could be looked at.
+    Exit codes: 0 everything still holds, 1 something changed or the run was not certified, 3 --rerun on
+    another machine, 4 no change seen, but not everything could be looked at.
     """
     from trackside.comparison import certificate
     from trackside.store.runs import RunStore

@@ -16,7 +16,7 @@ import trackside
 from trackside.comparison.command_identity import identify
 from trackside.machine.facts import MachineFacts, fingerprint
 from trackside.machine.facts import facts as machine_facts
-from trackside.records.compare import CompareRecord, FileIdentity
+from trackside.records.compare import CompareRecord, FileIdentity, Speedup
 from trackside.records.errors import TracksideError
 from trackside.records.verify import Rerun, VerifyItem, VerifyRecord
 from trackside.workload import formats
@@ -38,8 +38,8 @@ _SHOWN_DIGITS: Final = 12
 def seal(record: CompareRecord) -> CompareRecord:
     """The record with its own digest in it, to be called last before it is written.
 
-    The seal finds damage and careless edits. It is no signature: whoever can write the file can seal it anew, so
-    quote the file's SHA-256 (`trackside runs show`) where others cannot reach it.
+    The seal finds damage and careless edits. It is no signature: whoever can write the file can seal it anew,
+    so quote the file's SHA-256 (`trackside runs show`) where others cannot reach it.
     """
     return record.model_copy(update={"seal": seal_of(record.to_dict())})
 
@@ -228,7 +228,7 @@ def compare_again(
     """Make the comparison again with its recorded options, and add whether the two agree.
 
     Raises:
-        TracksideError: kind `unsupported`, when this is another machine; kind `workload`, when a file changed.
+        TracksideError: kind `unsupported` on another machine, kind `workload` when a file changed.
     """
     status = {item.id: item.status for item in found.items}
     if status["machine"] == "fail":
@@ -280,7 +280,7 @@ def _known(kind: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def rerun_item(old: CompareRecord, new: CompareRecord) -> Rerun:
-    """Whether two results of one comparison agree: same verdict, and ratios apart by no more than chance or ±δ."""
+    """Whether two results of one comparison agree: same verdict, ratios apart by no more than chance or δ."""
     agrees, detail = _agreement(old, new)
     return Rerun(run_id=new.run_id, verdict=new.verdict, speedup=new.speedup, agrees=agrees, detail=detail)
 
@@ -291,7 +291,7 @@ def _agreement(old: CompareRecord, new: CompareRecord) -> tuple[bool, str]:
     if old.speedup is None or new.speedup is None:
         return True, f"`{new.verdict}` again, without a ratio to compare"
     then, now = old.speedup, new.speedup
-    spans = f"{then.ratio:.3f}× [{then.low:.3f}, {then.high:.3f}] then, {now.ratio:.3f}× [{now.low:.3f}, {now.high:.3f}] now"
+    spans = f"{_span(then)} then, {_span(now)} now"
     apart = abs(math.log(then.ratio / now.ratio))
     # Two independent intervals: their difference has the half widths' root of squares, not their sum.
     chance = math.hypot(*(math.log(s.high / s.low) / 2 for s in (then, now)))
@@ -299,6 +299,10 @@ def _agreement(old: CompareRecord, new: CompareRecord) -> tuple[bool, str]:
     if apart <= max(chance, delta):
         return True, f"`{new.verdict}` again: {spans}"
     return False, f"the ratios differ by {math.expm1(apart):.1%}, more than chance allows: {spans}"
+
+
+def _span(speed: Speedup) -> str:
+    return f"{speed.ratio:.3f}x [{speed.low:.3f}, {speed.high:.3f}]"
 
 
 # -- where things are ----------------------------------------------------------------------------------------
