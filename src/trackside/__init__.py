@@ -16,7 +16,7 @@ __version__ = "0.1.0.dev0"
 def compare(
     baseline: str | os.PathLike[str], candidate: str | os.PathLike[str], **options: Any
 ) -> CompareRecord:
-    """Is the candidate faster than the baseline, and still right? What `trackside compare` does, as a function.
+    """Is the candidate faster than the baseline, and still right? `trackside compare`, as a function.
 
         record = trackside.compare("base.py", "new.py", device="cuda", budget=120)
         assert record.certified and record.verdict == "faster", record.reasons
@@ -24,8 +24,8 @@ def compare(
     Args:
         baseline: a workload file or task folder; it is the authority on inputs, reference and tolerance.
         candidate: the file to judge.
-        **options: as on the command line (`device`, `metric`, `claim`, `budget`, `delta`, `quick`, `seed`, `pairs`,
-            `threads`, `build_timeout`); `store` is the folder for the record.
+        **options: as on the command line (`device`, `metric`, `claim`, `budget`, `delta`, `quick`, `seed`,
+            `pairs`, `threads`, `build_timeout`); `store` is the folder for the record.
 
     Raises:
         TracksideError: wrong use, a baseline that cannot be used, or no way to run here.
