@@ -47,6 +47,8 @@ class _Bench(Protocol):
     """How inputs are put in place and a call is timed on one kind of device."""
 
     memory: memory.Memory
+    hooks: set[str]
+    """Interpreter hooks seen when a call returned."""
 
     def place(self, slot: int, mode: str, flushes: int) -> Any: ...
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any: ...
@@ -60,6 +62,7 @@ class _HostBench:
     def __init__(self, arena: Arena, spec: dict[str, Any]) -> None:
         self.memory: memory.Memory = memory.HostMemory()
         self._arena, self._spec = arena, spec
+        self.hooks: set[str] = set()
         self._wall: list[int] = []
         self._cpu: list[int] = []
 
@@ -85,6 +88,7 @@ class _HostBench:
         output = call(state, args)
         t1 = _clock()
         c1 = _cpu_clock()
+        self.hooks.update(_hooks())
         self._wall.append(t1 - t0)
         self._cpu.append(c1 - c0)
         return output
@@ -107,6 +111,7 @@ class _CudaBench:
         self._arena, self._spec = arena, spec
         self._flush = driver.allocate(_FLUSH_BYTES)
         self._events = [(driver.event(), driver.event()) for _ in range(max(32, arena.shape.slots))]
+        self.hooks: set[str] = set()
         self._host: list[int] = []
         self._places = []
         for facts in spec["leaves"]:
@@ -139,6 +144,8 @@ class _CudaBench:
         t0 = _clock()
         driver.record(start)
         output = call(state, args)
+        # Before the end event: a hook left behind could enqueue the work once that is recorded.
+        self.hooks.update(_hooks())
         driver.record(end)
         enqueued = _clock() - t0
         if mode != "cold":
@@ -294,7 +301,13 @@ class _Worker:
             del output, args
         enqueued = _clock() - started
         times, host = bench.times(len(leaves))
-        return {"ns": times, "host": host, "enqueued": enqueued, "leaves": leaves, "hooks": _hooks()}
+        return {
+            "ns": times,
+            "host": host,
+            "enqueued": enqueued,
+            "leaves": leaves,
+            "hooks": sorted(bench.hooks),
+        }
 
     def _copy_out(self, slot: int, output: Any, args: Any) -> list[dict[str, Any]]:
         """Raw bytes of every output leaf into the arena, and what the leaves are."""
@@ -358,11 +371,11 @@ class _Worker:
                     self._bench.copy_out(at, tree.address(value)[0], fact["span"], fact["device"])
                     at += align(fact["span"], ALIGN)
         self._bench.memory.synchronize()
-        pointers = [
-            tree.address(v)[0] for _, values in self._kept for v in values if isinstance(v, torch.Tensor)
+        held = [
+            [tree.address(v)[0] for v in values if isinstance(v, torch.Tensor)] for _, values in self._kept
         ]
         self._kept = []
-        return {"graph_pool": self._device != "cpu" and _in_inductor_graph_pool(pointers)}
+        return {"graph_pool": _in_inductor_graph_pool(held) if self._device != "cpu" else []}
 
     def _op_inputs_back(self, request: dict[str, Any]) -> dict[str, Any]:
         if isinstance(self._bench, _CudaBench):
@@ -389,15 +402,16 @@ def _tensors(args: Any) -> list[torch.Tensor]:
     return [value for _, value in tree.flatten(args) if isinstance(value, torch.Tensor)]
 
 
-def _in_inductor_graph_pool(pointers: list[int]) -> bool:
-    """Whether all lie in the memory pool of torch.compile's CUDA graphs, which reuse it by design."""
+def _in_inductor_graph_pool(calls: list[list[int]]) -> list[bool]:
+    """For each call, whether its outputs lie in the memory that torch.compile's CUDA graphs reuse by design."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) if trees else None
-    if manager is None or not pointers:
-        return False
+    if manager is None:
+        return [False] * len(calls)
     pool = tuple(manager.cuda_graphs_thread_pool)
     segments = [s for s in _memory_snapshot() if tuple(s.get("segment_pool_id", ())) == pool]
-    return all(any(s["address"] <= p < s["address"] + s["total_size"] for s in segments) for p in pointers)
+    spans = [(s["address"], s["address"] + s["total_size"]) for s in segments]
+    return [bool(c) and all(any(low <= p < high for low, high in spans) for p in c) for c in calls]
 
 
 def _digest(tensor: torch.Tensor) -> list[float]:

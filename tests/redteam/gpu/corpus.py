@@ -101,7 +101,7 @@ FALSE = (
         "harmless where everything runs on the default stream, as in the naive harness",
         expect=NOT_FASTER,
     ),
-    _false("stolen_from_frames", "gemm_bf16", "theft", _ORACLE, expect=NOT_FASTER),
+    _false("stolen_from_frames", "gemm_bf16", "theft", (), expect=NOT_FASTER, wrong=False),
     # Replay: an earlier answer is given again.
     _false("memo_data_ptr", "gemm_bf16", "replay", _ORACLE),
     _false("memo_honest_start", "gemm_bf16", "replay", _ORACLE),
