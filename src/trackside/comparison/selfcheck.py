@@ -106,6 +106,9 @@ def run_selfcheck(options: Options, progress: Progress = lambda event: None) -> 
             crowd.work_off(planned)
         except KeyboardInterrupt:
             book.interrupted = True
+        except TracksideError:
+            store.write_record(run, book.to_record().to_dict() | {"status": "failed"})
+            raise
         finally:
             crowd.dismiss()
     record = book.save()
@@ -331,6 +334,12 @@ class _Crowd:
 
     def _harvest(self, child: _Child) -> None:
         seconds = time.monotonic() - child.began
+        if source_sha256() != self._book.source:
+            raise TracksideError(
+                "usage",
+                "Trackside's own sources changed while selfcheck ran: what follows would rate something else",
+                "run it again with sources that stay as they are; runs that ended before are kept",
+            )
         self._longest = max(self._longest, seconds)
         outcome = read_outcome(
             child.process.returncode,

@@ -1,0 +1,1 @@
+"""Trackside measured by itself: `python -m benchmarks --device cpu|cuda [--part NAME]`."""

@@ -1,0 +1,119 @@
+"""Error rates of compare by `trackside selfcheck`; a second run with the same folder completes the first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.context import Bar, Context, Outcome
+from trackside.comparison.selfcheck_plan import EXPERIMENTS
+
+# Comparisons of identical code that the bar is about, and how many of them may be called faster or slower.
+TOTAL = {"cpu": 100, "cuda": 60}
+MOST_FALSE = {"cpu": 5, "cuda": 3}
+LEAST_FOUND = {"cpu": 0.90, "cuda": 0.95}
+# Fewer injected slowdowns than this say nothing about a share of 90 %.
+ENOUGH_FOUND = 20
+GEMM_HALF_WIDTH = 0.003
+SLOPE_MARGIN = 0.05
+
+
+def run(context: Context) -> Outcome:
+    out = context.folder / "selfcheck"
+    total = context.runs or TOTAL[context.kind]
+    notes: list[str] = []
+    missing = _missing(out, total)
+    if missing:
+        runs = max(missing.values())
+        command = [
+            *(sys.executable, "-m", "trackside", "selfcheck", "--device", context.device, "--out", str(out)),
+            *("--runs", str(runs), "--jobs", str(context.jobs), "--json"),
+            *(argument for name in missing for argument in ("--experiment", name)),
+        ]
+        if context.budget is not None:
+            command += ["--budget", f"{context.budget:g}"]
+        if context.seconds is not None:
+            command += ["--seconds", f"{context.left():.0f}"]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        said = json.loads(ended.stdout or b"{}")
+        if "error" in said:
+            notes.append(f"{said['error']['message']}; {said['error']['remedy']}")
+    if not (out / "results.json").exists():
+        return Outcome([], {}, False, notes)
+    record = json.loads((out / "results.json").read_text())
+    notes += record["findings"]
+    bars = _bars(context.kind, record)
+    kept = {key: value for key, value in record.items() if key != "runs"}
+    return Outcome(bars, kept | {"runs": "selfcheck/results.json"}, not _missing(out, total), notes)
+
+
+def _missing(out: Path, total: int) -> dict[str, int]:
+    """A/A comparisons for which each experiment still lacks its share."""
+    try:
+        runs = json.loads((out / "results.json").read_text())["runs"]
+    except FileNotFoundError:
+        return dict.fromkeys(EXPERIMENTS, total)
+    groups = {name: {r["group"] for r in runs if r["experiment"] == name} for name in EXPERIMENTS}
+    per_unit = {"aa": 1, "injected": 1, "swap": 10, "linearity": 25}
+    lacking = {name: total - per_unit[name] * len(groups[name]) for name in EXPERIMENTS}
+    return {name: count for name, count in lacking.items() if count >= per_unit[name]}
+
+
+def _bars(kind: str, record: dict[str, Any]) -> list[Bar]:
+    bars = [
+        bar
+        for experiment, what in (("aa", "false"), ("injected", "found"))
+        if (rate := _pooled(record["rates"], experiment, what)) is not None
+        for bar in [_false_bar(kind, rate) if what == "false" else _found_bar(kind, rate)]
+    ]
+    for line in record["linearity"]:
+        if line["workload"] == "all" or len(record["linearity"]) == 1:
+            inside = abs(line["slope"] - 1) <= SLOPE_MARGIN
+            found = f"{line['slope']:.3f} [{line['low']:.3f}, {line['high']:.3f}], n {line['n']}"
+            bars.append(Bar("slope of measured on true slowdown", f"1 ± {SLOPE_MARGIN}", found, inside))
+    swap = _pooled(record["rates"], "swap", "reciprocal")
+    if swap is not None:
+        # One in 20 may miss by chance at the very most, since both intervals have 95 %.
+        bars.append(
+            Bar(
+                "swapped files give the inverse ratio",
+                "all but chance",
+                f"{swap['k']} of {swap['n']}",
+                swap["high"] >= 0.95 and swap["k"] >= 0.8 * swap["n"],
+            )
+        )
+    width = record["half_width"].get("gemm")
+    if width is not None:
+        bars.append(
+            Bar("half-width of the GEMM's interval", "≤ 0.3 %", f"{width:.2%}", width <= GEMM_HALF_WIDTH)
+        )
+    return bars
+
+
+def _pooled(rates: list[dict[str, Any]], experiment: str, what: str) -> dict[str, Any] | None:
+    mine = [r for r in rates if r["experiment"] == experiment and r["what"] == what]
+    return next((r for r in mine if r["workload"] == "all"), mine[0] if mine else None)
+
+
+def _shown(rate: dict[str, Any]) -> str:
+    return f"{rate['k']} of {rate['n']} [{rate['low']:.1%}, {rate['high']:.1%}]"
+
+
+def _false_bar(kind: str, rate: dict[str, Any]) -> Bar:
+    most = MOST_FALSE[kind]
+    # More false ones than allowed fail at any n; few of them pass only at the full number.
+    passed = False if rate["k"] > most else (True if rate["n"] >= TOTAL[kind] else None)
+    wanted = f"at most {most} of {TOTAL[kind]}"
+    return Bar("identical code called faster or slower", wanted, _shown(rate), passed)
+
+
+def _found_bar(kind: str, rate: dict[str, Any]) -> Bar:
+    enough = rate["n"] >= (ENOUGH_FOUND if kind == "cpu" else TOTAL[kind])
+    share = rate["k"] / rate["n"]
+    wanted = f"≥ {LEAST_FOUND[kind]:.0%}" + (" of +5 %" if kind == "cpu" else " of +2 % (pointwise +5 %)")
+    return Bar(
+        "injected slowdown found", wanted, _shown(rate), share >= LEAST_FOUND[kind] if enough else None
+    )
