@@ -1,0 +1,115 @@
+"""Errors against the oracle, per bin of its magnitude."""
+
+import math
+
+import pytest
+import torch
+
+from trackside.comparison import accuracy
+
+
+def total(result: dict, column: int) -> float:
+    return sum(b[column] for b in result["bins"].values())
+
+
+def test_every_element_is_counted_once_and_squares_add_up() -> None:
+    g = torch.Generator().manual_seed(0)
+    oracle = torch.randn(999, generator=g, dtype=torch.float64) * torch.logspace(-30, 30, 999).double()
+    found = (oracle * (1 + 1e-6)).float()
+    result = accuracy.measure(found, oracle)
+    error = (found.double() - oracle).abs()
+    assert total(result, 0) == 999
+    assert total(result, 1) == pytest.approx(float((error**2).sum()))
+    assert max(b[2] for b in result["bins"].values()) == float(error.max())
+    assert total(result, 3) == pytest.approx(float((oracle**2).sum()))
+
+
+def test_values_a_factor_of_sixteen_apart_lie_in_different_bins_and_zero_in_its_own() -> None:
+    oracle = torch.tensor([1.0, 16.0, 256.0, 0.0], dtype=torch.float64)
+    result = accuracy.measure(oracle.float(), oracle)
+    assert len(result["bins"]) == 4
+    assert str(accuracy.ZERO_BIN) in result["bins"]
+
+
+@pytest.mark.parametrize("extreme", [5e-324, 2.0**-1022, 1e-308, 1.7e308])
+def test_the_whole_range_of_float64_has_a_bin(extreme: float) -> None:
+    oracle = torch.tensor([extreme, -extreme], dtype=torch.float64)
+    result = accuracy.measure(oracle.clone(), oracle)
+    (name,) = result["bins"]
+    assert 0 <= int(name) < accuracy.ZERO_BIN
+
+
+def test_the_gpu_s_way_of_binning_gives_the_cpu_s_answer() -> None:
+    g = torch.Generator().manual_seed(0)
+    oracle = torch.randn(5000, generator=g, dtype=torch.float64) * 1e3
+    oracle[::7] = 0
+    error = torch.rand(5000, generator=g, dtype=torch.float64)
+    index = accuracy._bin_index(oracle)
+    by_count, by_mask = accuracy._by_count(index, error, oracle), accuracy._by_mask(index, error, oracle)
+    assert by_count.keys() == by_mask.keys()
+    for name, values in by_count.items():
+        assert by_mask[name] == pytest.approx(values)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "wrong"),
+    [
+        (math.nan, math.nan, 0),
+        (math.inf, math.inf, 0),
+        (math.inf, -math.inf, 1),
+        (math.inf, math.nan, 1),
+        (math.nan, 0.0, 1),
+        (1.0, math.nan, 1),
+        (1.0, math.inf, 1),
+        (1e300, math.inf, 0),
+        (1e300, 3.4e38, 1),
+    ],
+)
+def test_infinities_and_nan_must_be_where_the_rounded_oracle_has_them(
+    expected: float, found: float, wrong: int
+) -> None:
+    oracle = torch.tensor([1.0, expected], dtype=torch.float64)
+    result = accuracy.measure(torch.tensor([1.0, found]), oracle)
+    assert result["nonfinite"] == wrong
+    assert result["nonfinite_at"] == (1 if wrong else None)
+
+
+def test_an_empty_output_has_no_bins() -> None:
+    result = accuracy.measure(torch.empty(0, 3), torch.empty(0, 3, dtype=torch.float64))
+    assert (result["bins"], result["nonfinite"], result["elements"]) == ({}, 0, 0)
+
+
+def test_complex_outputs_are_measured_part_by_part() -> None:
+    oracle = torch.tensor([1 + 100j], dtype=torch.complex128)
+    result = accuracy.measure(oracle.to(torch.complex64) + 0.5, oracle)
+    assert total(result, 0) == 2
+    assert result["elements"] == 2
+    assert max(b[2] for b in result["bins"].values()) == pytest.approx(0.5)
+
+
+def test_strided_outputs_are_compared_element_by_element() -> None:
+    oracle = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
+    found = oracle.float().t().contiguous().t()
+    assert found.stride() == (1, 3)
+    assert total(accuracy.measure(found, oracle), 1) == 0
+
+
+def test_the_element_furthest_beyond_its_allowance_is_located() -> None:
+    oracle = torch.full((3, 4), 100.0, dtype=torch.float64)
+    oracle[0, 0] = 1e-3
+    found = oracle.float()
+    found[2, 1] += 1.0
+    found[0, 0] += 1e-4
+    index = accuracy._bin_index(oracle)
+    allowed = {str(int(index[0, 0])): 1e-6, str(int(index[1, 1])): 1e-3}
+    spot = accuracy.locate(found, oracle, allowed)
+    assert spot["index"] == [2, 1]
+    assert (spot["expected"], spot["found"]) == (100.0, 101.0)
+
+
+def test_a_nan_is_located_before_any_finite_error() -> None:
+    oracle = torch.ones(4, dtype=torch.float64)
+    found = torch.tensor([1.0, 2.0, math.nan, 1.0])
+    spot = accuracy.locate(found, oracle, {str(int(accuracy._bin_index(oracle)[0])): 1e-6})
+    assert spot["index"] == [2]
+    assert spot["found"] == "nan"

@@ -1,0 +1,162 @@
+"""From quads to a verdict, on made-up clocks."""
+
+import itertools
+import math
+import random
+from typing import Any
+
+import pytest
+
+from trackside.comparison.checks import Ledger, Stop
+from trackside.comparison.measure import Measurement, Pair, Plan, Quad
+from trackside.comparison.verdict import VERDICTS, Reading, conclude, read, worst_of
+from trackside.stats.intervals import Interval
+
+PLAN = Plan(
+    device="cpu", pairs=6, batch=4, flushes=0, delta=0.02, metric="device", seconds=10, host_bound=False
+)
+
+
+def quad(
+    order: str,
+    base: float,
+    cand: float,
+    judge_cand: float | None = None,
+    spike: float = 0.0,
+    busy: float = 1.0,
+    residual: float = 50_000,
+) -> Quad:
+    """Slot times in ns; `judge_cand` is what a call of the candidate really takes, `spike` adds to one slot's sum."""
+    ns = [base if letter == "A" else cand for letter in order]
+    judge = [(base if x == "A" else (judge_cand or cand)) + residual for x in order]
+    first = order.index("B")
+    totals = [4 * t + (spike if i == first else 0) for i, t in enumerate(ns)]
+    return Quad(order, "plain", ns, totals, judge, ns, [busy] * 4, 0, 1)
+
+
+def measurement(make: Any, pairs: int = 6, quads: int = 8) -> Measurement:
+    rng = random.Random(1)
+    orders = itertools.cycle(("ABBA", "BAAB"))
+    result = Measurement(PLAN)
+    for index in range(pairs):
+        drift = math.exp(rng.gauss(0, 0.002))
+        result.pairs.append(Pair(index, [make(next(orders), drift) for _ in range(quads)]))
+    return result
+
+
+def judged(make: Any, **shape: int) -> tuple[str, list[str], Ledger, Reading]:
+    ledger = Ledger()
+    reading = read(measurement(make, **shape), ledger)
+    verdict, reasons = conclude(reading, 0.02, ledger)
+    ledger.settle()
+    return verdict, reasons, ledger, reading
+
+
+def test_a_real_gain_is_faster_and_its_ratio_is_baseline_over_candidate() -> None:
+    verdict, _, ledger, reading = judged(lambda order, d: quad(order, 2e6 * d, 1e6))
+    assert verdict == "faster"
+    assert math.exp(reading.speed.mid) == pytest.approx(2, rel=0.01)
+    assert ledger.results["clocks-agree"].status == "pass"
+
+
+def test_a_real_loss_is_slower() -> None:
+    assert judged(lambda order, d: quad(order, 1e6 * d, 1.3e6))[0] == "slower"
+
+
+def test_no_difference_is_equivalent() -> None:
+    assert judged(lambda order, d: quad(order, 1e6 * d, 1e6))[0] == "equivalent"
+
+
+def test_a_gain_below_delta_is_equivalent_not_faster() -> None:
+    assert judged(lambda order, d: quad(order, 1.008e6 * d, 1e6))[0] == "equivalent"
+
+
+def test_pairs_that_disagree_are_inconclusive_with_a_reason() -> None:
+    rng = random.Random(4)
+    verdict, reasons, _, _ = judged(lambda order, d: quad(order, 1e6 * math.exp(rng.gauss(0, 0.4)), 1e6))
+    assert verdict == "inconclusive"
+    assert "interval" in reasons[0]
+
+
+def test_swapped_labels_flip_the_ratio() -> None:
+    _, _, _, one = judged(lambda order, d: quad(order, 2e6, 1e6))
+    _, _, _, two = judged(lambda order, d: quad(order, 1e6, 2e6))
+    assert one.speed.mid == pytest.approx(-two.speed.mid)
+
+
+def test_a_worker_clock_that_lies_is_rejected_by_the_judge_s_clock() -> None:
+    with pytest.raises(Stop) as stop:
+        judged(lambda order, d: quad(order, 1e6 * d, 0.1e6, judge_cand=1e6))
+    assert (stop.value.check, stop.value.outcome) == ("clocks-agree", "rejected")
+
+
+def test_a_small_lie_that_the_judge_s_clock_cannot_confirm_is_not_faster() -> None:
+    verdict, reasons, ledger, _ = judged(lambda order, d: quad(order, 1.04e6 * d, 1e6, judge_cand=1.04e6))
+    assert verdict == "inconclusive"
+    assert "judge's clock" in reasons[0]
+    assert ledger.results["clocks-agree"].status == "warn"
+
+
+def test_time_pushed_into_rare_slow_calls_is_refused() -> None:
+    def make(order: str, d: float) -> Quad:
+        return quad(order, 1e6 * d, 0.5e6, judge_cand=0.5e6, spike=40e6)
+
+    with pytest.raises(Stop) as stop:
+        judged(make)
+    assert stop.value.check == "total-time-agrees"
+
+
+def test_quads_in_which_a_slot_was_preempted_are_dropped_whatever_they_say() -> None:
+    count = itertools.count()
+
+    def make(order: str, d: float) -> Quad:
+        if next(count) % 4 == 0:
+            return quad(order, 9e6, 1e6, busy=3.0)
+        return quad(order, 1e6 * d, 1e6)
+
+    verdict, _, _, reading = judged(make)
+    assert verdict == "equivalent"
+    assert (reading.kept, reading.quads) == (36, 48)
+
+
+def test_an_even_delay_in_one_slot_position_cancels() -> None:
+    def make(order: str, d: float) -> Quad:
+        made = quad(order, 1e6, 1e6)
+        made.ns[0] *= 1.2
+        return made
+
+    assert judged(make)[3].speed.mid == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "wanted"),
+    [
+        (["faster", "rejected", "slower"], "rejected"),
+        (["faster", "slower"], "slower"),
+        (["faster", "equivalent"], "equivalent"),
+        (["faster", "inconclusive"], "inconclusive"),
+        (["not-comparable", "slower"], "not-comparable"),
+        (["faster", "faster"], "faster"),
+    ],
+)
+def test_several_shapes_take_the_least_favourable_verdict(verdicts: list[str], wanted: str) -> None:
+    assert worst_of(verdicts) == wanted
+    assert worst_of(verdicts[::-1]) == wanted
+
+
+def test_faster_needs_every_clock() -> None:
+    """No reading whose judge or totals show no gain may come out as faster."""
+
+    def interval(mid: float) -> Interval:
+        return Interval(mid=mid, low=mid - 0.01, high=mid + 0.01, confidence=0.95, n=6)
+
+    for speed, judge, total in itertools.product((-0.3, 0.0, 0.3), repeat=3):
+        reading = Reading(interval(speed), interval(judge), interval(total), None, None, 1.0, 48, 48)
+        ledger = Ledger()
+        try:
+            verdict, _ = conclude(reading, 0.02, ledger)
+            ledger.settle()
+        except Stop as stop:
+            verdict = stop.outcome
+        assert verdict in VERDICTS
+        assert (verdict == "faster") == (speed > 0 and judge > 0 and total > 0)
