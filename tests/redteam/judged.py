@@ -24,6 +24,8 @@ PASSES = "passes"
 BUILD_SECONDS = 90.0
 # Checks that need timed quads: a case that only these catch passes the rest.
 STATISTICAL = {"clocks-agree", "above-floor", "no-leftovers", "baseline-undisturbed", "total-time-agrees"}
+# Right as long as nobody is late, so a few calls may all be right: the full run makes thousands.
+RACES = {"arithmetic_race", "gpu_stale_join_event"}
 
 
 @dataclass
@@ -39,11 +41,16 @@ class Judged:
 
     def fits(self, case: Case, full: bool) -> bool:
         """Whether the case allows this verdict. Without statistics a pass is right for honest cases only."""
+        if self.verdict.startswith("error:"):
+            return False
         if full:
             return self.verdict in case.expect
         if case.kind == "honest":
             return self.verdict == PASSES
-        return self.verdict != PASSES or not set(case.caught_by) - STATISTICAL
+        if case.name in RACES:
+            return True
+        only_timing = not set(case.caught_by) - STATISTICAL or "equivalent" in case.expect
+        return self.verdict != PASSES or only_timing
 
 
 def cases(device: str) -> list[Case]:

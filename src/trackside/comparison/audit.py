@@ -301,34 +301,39 @@ def audit_candidate(
     arm = bench.start(CANDIDATE, path, format, 0, setup_seed, AUDIT_SLOTS, timeout)
     _report_isolation(ledger, arm)
     match_parameters(bench, arm, study, state_file)
-    base = bench.arms[BASELINE]
     before = bench.tell(arm, "state_back", 60)["digests"]
-
     # The first call may compile, so it has the build's time; its output is checked like any other.
-    for count, poison in ((1, False), (AUDIT_SLOTS, True)):
-        sets, seeds = bench.draw_many(count), [bench.seed() for _ in range(count)]
-        expected = bench.run(base, sets, seeds)
-        slot = bench.run(
-            arm, sets, seeds, keep=True, poison=poison, timeout=None if poison else bench.build_timeout
-        )
-        _no_hooks(ledger, slot)
-        for call, standard in zip(slot.calls, expected.calls, strict=True):
-            learn(bench, study, standard)
-            check_call(bench, study, call, standard)
-        bench.tell(arm, "inputs_back", 60, slot=count - 1)
-        check_inputs(bench, arm, count - 1, sets[-1])
-        _check_kept(bench, arm, study, slot)
-        bench.forget([slot, expected])
+    _audit_calls(bench, arm, study, 1, poison=False)
+    _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
     sets = bench.draw_many(AUDIT_SLOTS)
     slot = bench.run(arm, sets, [bench.seed() for _ in sets], keep=True, repeat=held - AUDIT_SLOTS)
     _check_kept(bench, arm, study, slot)
     bench.forget([slot])
+    # Once more after all those: who is honest in the first calls only has had them.
+    _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
     ledger.passed("late-writes", f"{held} outputs held and read again after {_LATE * 1e3:.0f} ms: unchanged")
     ledger.passed("output-reuse", "earlier outputs survive later calls")
     after = bench.tell(arm, "state_back", 60)["digests"]
     _check_state(bench, study, before, after)
     check_environment(bench, arm, study)
     return arm
+
+
+def _audit_calls(bench: Bench, arm: Arm, study: Study, count: int, poison: bool) -> None:
+    """Calls on fresh inputs beside the baseline's: outputs, inputs, and outputs again a little later."""
+    sets, seeds = bench.draw_many(count), [bench.seed() for _ in range(count)]
+    expected = bench.run(bench.arms[BASELINE], sets, seeds)
+    slot = bench.run(
+        arm, sets, seeds, keep=True, poison=poison, timeout=None if poison else bench.build_timeout
+    )
+    _no_hooks(bench.ledger, slot)
+    for call, standard in zip(slot.calls, expected.calls, strict=True):
+        learn(bench, study, standard)
+        check_call(bench, study, call, standard)
+    bench.tell(arm, "inputs_back", 60, slot=count - 1)
+    check_inputs(bench, arm, count - 1, sets[-1])
+    _check_kept(bench, arm, study, slot)
+    bench.forget([slot, expected])
 
 
 def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | None) -> None:

@@ -155,6 +155,13 @@ def default_threads(kind: str) -> int:
     return max(1, count - 1) if kind == "cpu" else max(1, min(8, count // 2))
 
 
+def _share_cpus(allowed: list[int], kind: str, threads: int) -> tuple[list[int], list[int]]:
+    """Cores for the judge with the reference, and for the arms; no core for both where there are enough."""
+    if kind == "cpu":
+        return allowed[:1], allowed[1 : 1 + threads] or allowed
+    return (allowed[:2], allowed[2:]) if len(allowed) >= 4 else (allowed, allowed)
+
+
 def _require_device(options: Options) -> None:
     if options.kind == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
         raise TracksideError(
@@ -187,10 +194,8 @@ class _Trial:
         self.environment: dict[str, Any] = {}
         self.outcomes: list[_Outcome] = []
         allowed = sorted(os.sched_getaffinity(0))
-        # The judge and the reference keep one core; the arms get the rest, or all there is.
-        self.judge_cpus = allowed[:1] if options.kind == "cpu" else allowed
-        self.cpus = (allowed[1:] or allowed) if options.kind == "cpu" else allowed
         self.threads = options.threads or default_threads(options.kind)
+        self.judge_cpus, self.cpus = _share_cpus(allowed, options.kind, self.threads)
 
     # -- the frame around everything ---------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def read() -> dict[str, Any]:
         "anomaly": torch.is_anomaly_enabled(),
         "flush_denormal": _denormals_are_flushed(),
         "cpus": sorted(os.sched_getaffinity(0)),
-        "nice": os.nice(0),
+        "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "mkldnn": torch.backends.mkldnn.enabled,
     }
     for name, owner, attribute in (

@@ -7,6 +7,7 @@ certificate can be lowered instead of a run refused.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -38,6 +39,18 @@ _FS_BITS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _SCOPE_ABSTRACT_UNIX_SOCKET, _SCOPE_SIGNAL = 1 << 0, 1 << 1
 _SIGNAL_SCOPE_ABI = 6
 
+_PR_SET_SECCOMP = 22
+_SECCOMP_MODE_FILTER = 2
+_SECCOMP_ALLOW, _SECCOMP_ERRNO = 0x7FFF0000, 0x00050000
+_SECCOMP_ARCHITECTURE_AT = 4
+_BPF_LOAD, _BPF_JUMP_EQUAL, _BPF_RETURN = 0x20, 0x15, 0x06
+# sched_setaffinity, sched_setscheduler, sched_setattr, setpriority: an arm keeps the cores it was given.
+# ptrace, process_vm_readv, process_vm_writev, pidfd_getfd: other processes are none of its business.
+_DENIED = {
+    "x86_64": (0xC000003E, (203, 144, 314, 141, 101, 310, 311, 438)),
+    "aarch64": (0xC00000B7, (122, 119, 274, 140, 117, 270, 271, 438)),
+}
+
 # Folders that an interpreter, a compiler and the CUDA libraries read. The run store is not among them.
 _READABLE = (
     "/usr",
@@ -68,6 +81,7 @@ class Isolation:
     network_namespace: bool = False
     files: bool = False
     signals: bool = False
+    system_calls: bool = False
     missing: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -100,6 +114,7 @@ def enter(readable: Iterable[str], writable: Iterable[str], disabled: Iterable[s
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _enter_namespaces(isolation, skip)
     _restrict_files_and_signals(isolation, list(readable), list(writable), skip)
+    _deny_system_calls(isolation, skip)
     return isolation
 
 
@@ -165,6 +180,33 @@ def _restrict_files_and_signals(
                 f"Landlock ABI {abi} has no signal scope (needs 6): the worker can signal the judge"
             )
     os.close(ruleset)
+
+
+def _deny_system_calls(isolation: Isolation, skip: set[str]) -> None:
+    """Answer EPERM to calls that reach for other cores, priorities or processes; all others are allowed."""
+    machine = os.uname().machine
+    if "seccomp" in skip or machine not in _DENIED:
+        reason = "switched off" if "seccomp" in skip else f"no table for {machine}"
+        isolation.missing.append(f"system call filter: {reason}")
+        return
+    architecture, numbers = _DENIED[machine]
+    count = len(numbers)
+    program = [
+        (_BPF_LOAD, 0, 0, _SECCOMP_ARCHITECTURE_AT),
+        (_BPF_JUMP_EQUAL, 1, 0, architecture),
+        (_BPF_RETURN, 0, 0, _SECCOMP_ALLOW),
+        (_BPF_LOAD, 0, 0, 0),
+        *((_BPF_JUMP_EQUAL, count - i, 0, number) for i, number in enumerate(numbers)),
+        (_BPF_RETURN, 0, 0, _SECCOMP_ALLOW),
+        (_BPF_RETURN, 0, 0, _SECCOMP_ERRNO | errno.EPERM),
+    ]
+    code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in program))
+    header = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(code))
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) == 0:
+        isolation.system_calls = True
+    else:
+        isolation.missing.append(f"system call filter: {os.strerror(ctypes.get_errno())}")
 
 
 def _allow(ruleset: int, path: str, access: int) -> None:

@@ -63,24 +63,28 @@ class _HostBench:
         self.memory: memory.Memory = memory.HostMemory()
         self._arena, self._spec = arena, spec
         self.hooks: set[str] = set()
+        self._tensors: dict[int, list[torch.Tensor]] = {}
         self._wall: list[int] = []
         self._cpu: list[int] = []
 
     def place(self, slot: int, mode: str, flushes: int) -> Any:
-        start = self._arena.shape.inputs_at(slot)
+        # The same tensor objects at the same addresses with other values: what a caller's buffers look like,
+        # and what catches answers remembered by identity.
+        if slot not in self._tensors:
+            self._tensors[slot] = [self._tensor(slot, facts) for facts in self._spec["leaves"]]
+        for i, facts in enumerate(self._spec["leaves"]):
+            if facts["grad"]:
+                self._tensors[slot][i] = self._tensor(slot, facts)
+        return tree.build(self._spec["tree"], self._tensors[slot].__getitem__)
 
-        def leaf(i: int) -> torch.Tensor:
-            facts = self._spec["leaves"][i]
-            dtype = tree.DTYPES[facts["dtype"]]
-            if facts["span"] == 0:
-                return torch.empty_strided(facts["shape"], facts["stride"], dtype=dtype)
-            flat = _frombuffer(
-                self._arena.mapping, dtype=torch.uint8, count=facts["span"], offset=start + facts["offset"]
-            )
-            tensor = _as_strided(flat.view(dtype), facts["shape"], facts["stride"])
-            return tensor.requires_grad_() if facts["grad"] else tensor
-
-        return tree.build(self._spec["tree"], leaf)
+    def _tensor(self, slot: int, facts: dict[str, Any]) -> torch.Tensor:
+        dtype = tree.DTYPES[facts["dtype"]]
+        if facts["span"] == 0:
+            return torch.empty_strided(facts["shape"], facts["stride"], dtype=dtype)
+        start = self._arena.shape.inputs_at(slot) + facts["offset"]
+        flat = _frombuffer(self._arena.mapping, dtype=torch.uint8, count=facts["span"], offset=start)
+        tensor = _as_strided(flat.view(dtype), facts["shape"], facts["stride"])
+        return tensor.requires_grad_() if facts["grad"] else tensor
 
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
         c0 = _cpu_clock()
@@ -131,8 +135,7 @@ class _CudaBench:
 
         def leaf(i: int) -> torch.Tensor:
             tensor, _pointer, facts = self._places[i]
-            fresh = _detach(tensor)
-            return fresh.requires_grad_() if facts["grad"] else fresh
+            return _detach(tensor).requires_grad_() if facts["grad"] else tensor
 
         return tree.build(self._spec["tree"], leaf)
 
@@ -403,7 +406,7 @@ def _tensors(args: Any) -> list[torch.Tensor]:
 
 
 def _in_inductor_graph_pool(calls: list[list[int]]) -> list[bool]:
-    """For each call, whether its outputs lie in the memory that torch.compile's CUDA graphs reuse by design."""
+    """For each call, whether its outputs lie in memory that torch.compile's CUDA graphs reuse by design."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) if trees else None
     if manager is None:

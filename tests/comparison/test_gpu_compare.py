@@ -1,0 +1,46 @@
+"""Whole comparisons on a real GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trackside.comparison.trial import Options, run_trial
+
+GPU_HERE = any(Path("/dev").glob("nvidia[0-9]*"))
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not GPU_HERE, reason="needs an NVIDIA GPU: found no /dev/nvidia0"),
+]
+GPU = Path(__file__).resolve().parent.parent / "redteam" / "gpu"
+
+
+def _compare(tmp_path: Path, baseline: str, candidate: str, budget: float = 40.0):  # type: ignore[no-untyped-def]
+    return run_trial(Options(GPU / baseline, GPU / candidate, device="cuda", budget=budget, store=tmp_path))
+
+
+@pytest.mark.timeout(120)
+def test_a_gemm_against_itself_is_neither_faster_nor_slower(tmp_path: Path) -> None:
+    record = _compare(tmp_path, "tasks/gemm_bf16.py", "tasks/gemm_bf16.py")
+    assert record.verdict in ("equivalent", "inconclusive")
+    assert record.speedup is not None
+    assert record.speedup.low < 1.005
+    assert record.seconds < 45
+
+
+@pytest.mark.timeout(120)
+def test_a_fused_layernorm_is_certified_faster_on_both_clocks(tmp_path: Path) -> None:
+    record = _compare(tmp_path, "tasks/layernorm_affine.py", "honest/layernorm_triton.py")
+    assert record.verdict in ("faster", "equivalent", "slower"), record.reasons
+    if record.verdict == "faster":
+        assert record.certified
+        assert record.speedup is not None
+        assert record.speedup.bounded_low is not None
+        assert record.speedup.bounded_low > 1
+
+
+@pytest.mark.timeout(120)
+def test_work_that_follows_the_input_copy_is_not_certified_faster(tmp_path: Path) -> None:
+    record = _compare(tmp_path, "tasks/softmax_fp32.py", "false/chase_input_copy.py")
+    assert record.verdict != "faster", record.speedup
