@@ -31,7 +31,7 @@ def test_casts_inside_the_code_do_not_narrow_the_oracle() -> None:
     x = torch.full((4,), 1.0)
 
     def call(state: Any, args: Any) -> Any:
-        half = args[0].half() / 3
+        half = (args[0] / 3).half()
         return half.float() + torch.zeros(4, dtype=torch.bfloat16) + torch.tensor(1 / 7)
 
     found = answer(call, x)["out"]

@@ -112,6 +112,10 @@ def test_a_probe_keeps_the_structure_that_it_found(inputs: Any, kind: str) -> No
     before, after = base.tensors[0], bent.tensors[0]
     assert set(structure_of(before)) <= set(structure_of(after))
     assert torch.equal(before == 0, after == 0)
+    if "unit rows" in structure_of(before):
+        assert torch.allclose(before.norm(dim=-1), after.norm(dim=-1))
+    if "row sums" in structure_of(before):
+        assert torch.allclose(before.sum(dim=-1), after.sum(dim=-1))
 
 
 @pytest.mark.parametrize(

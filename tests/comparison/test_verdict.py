@@ -26,7 +26,7 @@ def quad(
     busy: float = 1.0,
     residual: float = 50_000,
 ) -> Quad:
-    """Slot times in ns; `judge_cand` is what a call of the candidate really takes, `spike` adds to one slot's sum."""
+    """Slot times in ns; `judge_cand` is what the candidate really takes, `spike` adds to one slot's sum."""
     ns = [base if letter == "A" else cand for letter in order]
     judge = [(base if x == "A" else (judge_cand or cand)) + residual for x in order]
     first = order.index("B")
