@@ -191,6 +191,30 @@ def test_a_baseline_that_does_not_repeat_itself_is_inconclusive_not_the_candidat
     assert "does not repeat itself" in record.reasons[0]
 
 
+def test_a_difference_is_held_against_a_third_run_of_the_baseline() -> None:
+    wavers = "import os, time\nprint(time.time_ns() if os.path.exists('seen') else 'x')\n"
+    record = judge(command("old.py", wavers), command("new.py", "open('seen', 'w')\nprint('y')\n"))
+    assert record.verdict == "inconclusive"
+    assert "does not repeat itself" in record.reasons[0]
+
+
+def test_a_folder_in_place_of_an_output_file_is_rejected_and_removed() -> None:
+    Path("out.txt").write_text("precious")
+    record = judge(
+        command("old.py", "open('out.txt', 'w').write('x')"),
+        command("new.py", "import os; os.makedirs('out.txt/deep')"),
+        "out.txt",
+    )
+    assert record.verdict == "rejected"
+    assert Path("out.txt").read_text() == "precious"
+
+
+def test_the_same_seed_option_gives_the_same_inputs() -> None:
+    baseline, candidate = command("old.py", FAST, "{seed}"), command("new.py", "print('answer', 0)", "{seed}")
+    first, second, other = (judge(baseline, candidate, seed=seed).reasons for seed in (5, 5, 6))
+    assert first == second != other
+
+
 def as_output(data: bytes, name: str = "stdout") -> Output:
     file = io.BytesIO(data)
     return printed(file) if name == "stdout" else Output(name, file, len(data), str(hash(data)))
@@ -317,11 +341,21 @@ def test_a_baseline_that_fails_is_an_error_with_a_record() -> None:
     assert "no data" in stored["reasons"][0]
 
 
+def test_a_defect_of_the_judge_leaves_a_record_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr("trackside.comparison.commands.compare_outputs", broken)
+    with pytest.raises(ZeroDivisionError):
+        judge(command("old.py", FAST, "1"), command("new.py", FAST, "1"))
+    assert RunStore().load("last")["reasons"] == ["internal: ZeroDivisionError: oh"]
+
+
 def test_a_seed_on_which_both_fail_is_the_baselines_failure() -> None:
-    odd = "import sys, pathlib\nn = len(list(pathlib.Path('.').glob('ran-*')))\n"
-    fails_later = odd + "pathlib.Path(f'ran-{n}').touch()\nif n >= 3: sys.exit('empty input')\nprint('x')\n"
+    fails_later = "import os, sys\nif os.path.exists('seen'): sys.exit('empty input')\nprint('x')\n"
+    fails = "open('seen', 'w')\nraise ValueError('empty input')\n"
     with pytest.raises(TracksideError, match="the baseline ended with exit code 1: empty input"):
-        judge(command("old.py", fails_later), command("new.py", fails_later))
+        judge(command("old.py", fails_later), command("new.py", fails))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The catalogue of checks and the ledger that a trial fills: what each seeks and saw, what a failure means."""
+"""The catalogue of checks and the ledger that a trial fills: what each seeks and saw, what failing means."""
 
 from __future__ import annotations
 

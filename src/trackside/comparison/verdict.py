@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement, Pair, Quad
 from trackside.stats import quiet
@@ -26,6 +27,10 @@ _MAX_DROPPED = 0.40
 _FISHER_ALPHA = 0.01
 # A worker's clock that claims more than twice what the judge's clock allows at most is not believed.
 _BELIEVED_SHARE = 0.5
+# Gains below this are left to the intervals.
+_WORTH_ASKING = 0.05
+# Where the device is busy for less of a call than this, launches hide what it saves.
+_DEVICE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Reading:
     total: Interval
     wall: Interval | None
     device: Interval | None
+    wall_due: float | None
+    """The log ratio that wall time must show if the device's saving is real; None where launches dominate."""
     lie_us: float
     kept: int
     quads: int
@@ -70,6 +77,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         total=t_interval(totals),
         wall=others["wall"],
         device=others["device"],
+        wall_due=_wall_due(measurement),
         lie_us=_half_width(lies) / 1e3,
         kept=len(keep),
         quads=sum(q.mode == wanted for p in measurement.pairs for q in p.quads),
@@ -103,7 +111,7 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
 
 
 def _judge_ratio(quads: list[Quad]) -> tuple[float, float]:
-    """Log ratio on the judge's clock less the baseline's median residual, and the clocks' difference in ns."""
+    """Log ratio on the judge's clock less the baseline's median residual, and the clocks' gap in ns."""
     residual = median(
         j - t for q in quads for j, t, letter in zip(q.judge_ns, q.ns, q.order, strict=True) if letter == "A"
     )
@@ -126,6 +134,18 @@ def _plain_interval(pairs: list[Pair], mode: str) -> Interval | None:
     return t_interval(values) if len(values) > 1 else None
 
 
+def _wall_due(measurement: Measurement) -> float | None:
+    samples = measurement.samples
+    try:
+        base, cand = (median(samples[arm, "device"]) for arm in (BASELINE, CANDIDATE))
+        wall = median(samples[BASELINE, "wall"])
+    except KeyError:
+        return None
+    if base < _DEVICE_SHARE * wall or cand >= base:
+        return None
+    return math.log(wall / (wall - (base - cand)))
+
+
 def _half_width(values: list[float]) -> float:
     interval = t_interval(values)
     return max(abs(interval.low), abs(interval.high))
@@ -146,7 +166,7 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     judge = reading.judge
     assert judge is not None
     claimed, believed = math.exp(reading.speed.low) - 1, math.exp(judge.high) - 1
-    if believed < _BELIEVED_SHARE * claimed and claimed > 0.05:
+    if believed < _BELIEVED_SHARE * claimed and claimed > _WORTH_ASKING:
         ledger.failed(
             "clocks-agree",
             f"the candidate's own clock says {_span(reading.speed)}, the judge's clock from go to "
@@ -161,6 +181,14 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
         verdict = "inconclusive"
     else:
         ledger.passed("clocks-agree", f"the judge's clock says {_span(judge)}")
+    if reading.wall is not None and reading.wall_due is not None:
+        due, seen = math.exp(reading.wall_due) - 1, math.exp(reading.wall.high) - 1
+        if due > _WORTH_ASKING and seen < _BELIEVED_SHARE * due:
+            ledger.failed(
+                "clocks-agree",
+                f"the device clock says {_span(reading.speed)}, but a call whose inputs were complete before it "
+                f"began takes {_span(reading.wall)} by the host's clock: the work starts before the start event",
+            )
     if contradicts(reading.speed, reading.total):
         ledger.failed(
             "total-time-agrees",
