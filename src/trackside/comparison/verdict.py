@@ -42,11 +42,11 @@ class Reading:
     total: Interval
     wall: Interval | None
     device: Interval | None
-    wall_due: float | None
-    """The log ratio that wall time must show if the device's saving is real; None where launches dominate."""
     lie_us: float
     kept: int
     quads: int
+    wall_due: float | None = None
+    """The log ratio that wall time must show if the device's saving is real; None where launches dominate."""
 
 
 def read(measurement: Measurement, ledger: Ledger) -> Reading:
@@ -186,8 +186,8 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
         if due > _WORTH_ASKING and seen < _BELIEVED_SHARE * due:
             ledger.failed(
                 "clocks-agree",
-                f"the device clock says {_span(reading.speed)}, but a call whose inputs were complete before it "
-                f"began takes {_span(reading.wall)} by the host's clock: the work starts before the start event",
+                f"the device clock says {_span(reading.speed)}, but with inputs complete before the call "
+                f"the host's clock says {_span(reading.wall)}: the work starts before the start event",
             )
     if contradicts(reading.speed, reading.total):
         ledger.failed(
