@@ -23,9 +23,7 @@ _event: Callable[..., torch.cuda.Event] = torch.cuda.Event
 _FLUSH_BYTES, _FLUSHES = 256 << 20, 3
 # An idle GPU takes some ten milliseconds to reach the clocks at which it will be measured.
 _WARM_SECONDS = 0.08
-_ROUNDS = 6
-# Close enough: a twentieth of a point.
-_TOLERANCE = 0.0005
+_ROUNDS = 7
 # Further off than this after all rounds, and the amount would not be what it is called.
 _LIMIT = 0.003
 
@@ -84,30 +82,33 @@ def more_work(
 
 
 def _search(times: Callable[[int], tuple[float, float]], share: float, guess: float, most: int) -> int:
-    """Secant steps towards extra = share x plain; the amount that came closest."""
+    """The amount at which extra = share x plain, on a line through what was timed near it."""
     amount = max(1, min(round(guess), most))
-    tried: list[tuple[float, int, float]] = []
+    tried: list[tuple[int, float]] = []
     for _ in range(_ROUNDS):
         plain, extra = times(amount)
-        miss = extra / plain - share
-        tried.append((abs(miss), amount, miss))
-        if abs(miss) <= _TOLERANCE:
-            break
-        amount = max(1, min(_next(tried, amount, extra / plain, share), most))
-        if any(amount == seen for _, seen, _ in tried):
-            break
-    closest, best, miss = min(tried)
-    if closest > _LIMIT:
+        tried.append((amount, extra / plain - share))
+        root = _root(tried, share)
+        if root is None:
+            # A second kernel costs something at any length, so steps are cautious until there is a slope.
+            root = amount * min(4.0, max(0.25, share * plain / max(extra, 1e-9)))
+        # Timings have noise, and a line through two close ones could point anywhere.
+        amount = max(1, min(round(min(4.0 * amount, max(0.25 * amount, root))), most))
+    closest, miss = min(tried, key=lambda entry: abs(entry[1]))
+    if abs(miss) > _LIMIT:
         raise RuntimeError(
-            f"no extra work of {share:.1%} can be had here: the closest was {best}, off by {miss:+.2%}"
+            f"no extra work of {share:.1%} can be had here: the closest was {closest}, off by {miss:+.2%}"
         )
-    return best
+    least, largest = min(a for a, _ in tried), max(a for a, _ in tried)
+    return amount if least <= amount <= largest else closest
 
 
-def _next(tried: list[tuple[float, int, float]], amount: int, found: float, share: float) -> int:
-    if len(tried) > 1:
-        (_, a0, m0), (_, a1, m1) = tried[-2:]
-        if a1 != a0 and (m1 - m0) / (a1 - a0) > 0:
-            return round(a1 - m1 * (a1 - a0) / (m1 - m0))
-    # A second kernel costs something at any length, so the first steps are cautious.
-    return round(amount * min(4.0, max(0.25, share / max(found, 1e-6))))
+def _root(tried: Sequence[tuple[int, float]], share: float) -> float | None:
+    """Where the line through the points crosses zero, near ones counting more; None if it does not rise."""
+    weights = [1 / (0.2 * share + abs(m)) ** 2 for _, m in tried]
+    total = sum(weights)
+    a_mean = sum(w * a for w, (a, _) in zip(weights, tried, strict=True)) / total
+    m_mean = sum(w * m for w, (_, m) in zip(weights, tried, strict=True)) / total
+    square = sum(w * (a - a_mean) ** 2 for w, (a, _) in zip(weights, tried, strict=True))
+    product = sum(w * (a - a_mean) * (m - m_mean) for w, (a, m) in zip(weights, tried, strict=True))
+    return a_mean - m_mean * square / product if product > 0 else None
