@@ -31,7 +31,7 @@ from trackside.workload.supervisor import descendants
 if TYPE_CHECKING:
     from trackside.store.runs import Run
 
-__all__ = ["Ended", "Host", "serve"]
+__all__ = ["Ended", "Host", "clear", "serve"]
 
 # Helpers such as multiprocessing's resource tracker end a few milliseconds after the program; what is still
 # there after this long was left behind.
@@ -312,6 +312,14 @@ class _Use:
             self.peak_bytes = max(self.peak_bytes, usage.ru_maxrss * 1024)
 
 
+def clear(path: Path) -> None:
+    """Remove whatever a command made under an output's name; a folder that was there before was refused."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _hidden(file: Path, pid: int) -> Path:
     return file.with_name(f".{file.name}.trackside-{pid}")
 
@@ -320,7 +328,7 @@ def _put_back(aside: list[tuple[Path, Path]]) -> None:
     """Remove what has the name now; return what had it before."""
     for hidden, file in aside:
         with contextlib.suppress(OSError):
-            file.unlink(missing_ok=True)
+            clear(file)
             if os.path.lexists(hidden):
                 hidden.rename(file)
     aside.clear()

@@ -58,10 +58,10 @@ def collect(name: str, path: Path) -> Output | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
-    source: IO[bytes] = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        source.close()
+        os.close(descriptor)
         return None
+    source: IO[bytes] = os.fdopen(descriptor, "rb")
     if stat.S_ISLNK(entry.st_mode) or entry.st_nlink > 1:
         # Under another name the same file may be rewritten by the next run; this one must not see that.
         kept = tempfile.TemporaryFile()  # noqa: SIM115 - handed on

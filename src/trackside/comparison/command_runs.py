@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from trackside.comparison.bench import CANDIDATE
-from trackside.comparison.command_host import Ended, Host
+from trackside.comparison.command_host import Ended, Host, clear
 from trackside.comparison.command_outputs import STDOUT, Output, collect, printed
 
 __all__ = ["SEED", "Runner", "Shot"]
@@ -73,7 +73,7 @@ class Runner:
     def run(self, arm: str, seed: int, block: int) -> Shot:
         """Run one arm; `block` chooses the temporary folder, which runs of one arm in one block share."""
         for name in self._outputs:
-            (self._folder / name).unlink(missing_ok=True)
+            clear(self._folder / name)
         # Of equal length for both arms: the size of the environment moves the stack.
         place = self._scratch / f"{'b' if arm == CANDIDATE else 'a'}{block:03}"
         place.mkdir(exist_ok=True)

@@ -154,18 +154,20 @@ class _CommandTrial:
     # -- the frame around everything ---------------------------------------------------------------------
 
     def run(self) -> CompareRecord:
-        failure: TracksideError | KeyboardInterrupt | None = None
+        failure: BaseException | None = None
         with ExitStack() as stack:
             try:
                 self._with_host(stack)
             except Stop as stop:
                 self.verdict, self.reasons = stop.outcome, [f"{stop.check}: {stop.detail}"]
-            except (TracksideError, KeyboardInterrupt) as caught:
+            except BaseException as caught:
                 failure = caught
         if failure is not None:
-            reason = "interrupted before the verdict"
+            reason = f"internal: {type(failure).__name__}: {failure}"
             if isinstance(failure, TracksideError):
                 reason = f"{failure.kind}: {failure.message}"
+            elif isinstance(failure, KeyboardInterrupt):
+                reason = "interrupted before the verdict"
             # The host may have been first, if it lost sight of us; what went wrong is told all the same.
             with contextlib.suppress(TracksideError):
                 self.store.write_record(self.run_, self._failed(reason).to_dict())
