@@ -1,0 +1,31 @@
+"""What `import trackside` gives: little to load, and compare as a function."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trackside
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = ("pydantic", "numpy", "torch", "psutil", "rich")
+    program = f"import sys, trackside; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_compare_is_the_trial_with_the_options_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("trackside.comparison.trial.run_trial", asked.append)
+    trackside.compare("base.py", Path("new.py"), device="cuda:1", budget=5)
+    (options,) = asked
+    assert (options.baseline, options.candidate) == (Path("base.py"), Path("new.py"))
+    assert (options.device, options.budget) == ("cuda:1", 5)
+
+
+def test_an_option_that_does_not_exist_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="speed"):
+        trackside.compare("base.py", "new.py", speed=11)
