@@ -14,6 +14,8 @@ import pytest
 
 Confined = Callable[..., dict[str, Any]]
 
+_LAYERS = ("user_namespace", "network_namespace", "files", "signals", "system_calls")
+
 _FRAME = """
 import ctypes, json, os, resource, signal, socket, sys, time
 from pathlib import Path
@@ -66,13 +68,14 @@ def needs(confined: Confined, *layers: str) -> None:
 
 def test_every_layer_is_reported_as_held_or_named_as_missing(confined: Confined) -> None:
     isolation = confined("")["isolation"]
-    held = [isolation[k] for k in ("user_namespace", "network_namespace", "files", "signals")]
+    held = [isolation[k] for k in _LAYERS]
     assert all(held) == (not isolation["missing"])
 
 
 def test_layers_that_are_switched_off_are_named(confined: Confined) -> None:
-    isolation = confined("", disabled=("namespaces", "landlock"))["isolation"]
-    assert not any(isolation[k] for k in ("user_namespace", "network_namespace", "files", "signals"))
+    isolation = confined("", disabled=("namespaces", "landlock", "seccomp"))["isolation"]
+    assert not any(isolation[k] for k in _LAYERS)
+    assert any("system call" in m for m in isolation["missing"])
     assert any("namespace" in m for m in isolation["missing"])
     assert any("Landlock" in m for m in isolation["missing"])
 
@@ -207,17 +210,38 @@ def test_no_core_file_is_left(confined: Confined) -> None:
     assert found["core"] == "done"
 
 
-@pytest.mark.xfail(
-    reason="same uid: a worker can slow, pin or limit the other arm and the judge; needs a PID namespace"
-)
 def test_scheduling_and_limits_of_other_processes_cannot_be_changed(confined: Confined) -> None:
-    needs(confined, "user_namespace")
+    needs(confined, "system_calls")
     found = confined("""
-        attempt("affinity", lambda: os.sched_setaffinity(judge, os.sched_getaffinity(judge)))
         nice = os.getpriority(os.PRIO_PROCESS, judge)
+        attempt("affinity", lambda: os.sched_setaffinity(judge, os.sched_getaffinity(judge)))
         attempt("nice", lambda: os.setpriority(os.PRIO_PROCESS, judge, nice))
         limit = resource.RLIMIT_NPROC
-        attempt("limits", lambda: resource.prlimit(judge, limit, resource.prlimit(judge, limit)))
+        attempt("limits", lambda: resource.prlimit(judge, limit, resource.getrlimit(limit)))
+        IOPRIO_SET = 251 if os.uname().machine == "x86_64" else 30
+        attempt("ioprio", lambda: libc.syscall(IOPRIO_SET, 1, judge, 0) == 0)
+        attempt("own limits", lambda: resource.setrlimit(limit, resource.getrlimit(limit)))
+    """)
+    del found["isolation"]
+    assert found.pop("own limits") == "done"
+    assert set(found.values()) == {"refused"}, found
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="32-bit calls are x86's")
+def test_the_same_calls_by_their_32_bit_numbers_are_refused_too(confined: Confined) -> None:
+    needs(confined, "system_calls")
+    found = confined("""
+        import mmap
+        # push rbx; mov eax,edi; mov ebx,esi; mov ecx,edx; mov edx,r8d; int 0x80; pop rbx; ret
+        code = bytes.fromhex("53 89f8 89f3 89d1 4489c2 cd80 5b c3")
+        page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        page.write(code)
+        place = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        call = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int] * 5)(place)
+        SETPRIORITY_32 = 97
+        attempt("nice", lambda: call(SETPRIORITY_32, 0, 0, 0, 1) == 0)
+        attempt("x32", lambda: libc.syscall(0x40000000 | 141, 0, 0, 1) == 0)
+        attempt("changed", lambda: os.getpriority(os.PRIO_PROCESS, 0) == 1)
     """)
     del found["isolation"]
     assert set(found.values()) == {"refused"}, found

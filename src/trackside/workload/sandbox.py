@@ -42,13 +42,17 @@ _SIGNAL_SCOPE_ABI = 6
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _SECCOMP_ALLOW, _SECCOMP_ERRNO = 0x7FFF0000, 0x00050000
-_SECCOMP_ARCHITECTURE_AT = 4
-_BPF_LOAD, _BPF_JUMP_EQUAL, _BPF_RETURN = 0x20, 0x15, 0x06
-# sched_setaffinity, sched_setscheduler, sched_setattr, setpriority: an arm keeps the cores it was given.
+# Where a filter finds the call's number, its architecture and the low half of its first argument.
+_SECCOMP_NUMBER_AT, _SECCOMP_ARCHITECTURE_AT, _SECCOMP_FIRST_AT = 0, 4, 16
+_BPF_LOAD, _BPF_JUMP_EQUAL, _BPF_JUMP_AT_LEAST, _BPF_RETURN = 0x20, 0x15, 0x35, 0x06
+# x86-64's second set of numbers for the same calls (x32) starts here; no other number is as large.
+_SECOND_NUMBERS = 0x40000000
+# sched_setaffinity, sched_setscheduler, sched_setattr, setpriority, ioprio_set: an arm keeps its cores.
 # ptrace, process_vm_readv, process_vm_writev, pidfd_getfd: other processes are none of its business.
+# Last, prlimit64: for the own process (0) only, since one with the same user id could limit the judge.
 _DENIED = {
-    "x86_64": (0xC000003E, (203, 144, 314, 141, 101, 310, 311, 438)),
-    "aarch64": (0xC00000B7, (122, 119, 274, 140, 117, 270, 271, 438)),
+    "x86_64": (0xC000003E, (203, 144, 314, 141, 251, 101, 310, 311, 438), 302),
+    "aarch64": (0xC00000B7, (122, 119, 274, 140, 30, 117, 270, 271, 438), 261),
 }
 
 # Folders that an interpreter, a compiler and the CUDA libraries read. The run store is not among them.
@@ -189,14 +193,19 @@ def _deny_system_calls(isolation: Isolation, skip: set[str]) -> None:
         reason = "switched off" if "seccomp" in skip else f"no table for {machine}"
         isolation.missing.append(f"system call filter: {reason}")
         return
-    architecture, numbers = _DENIED[machine]
+    architecture, numbers, limits = _DENIED[machine]
     count = len(numbers)
+    # Jumps count the lines between; the last line refuses, the one before it allows. A 32-bit call, which any
+    # process can make, has other numbers and is refused whatever it is.
     program = [
         (_BPF_LOAD, 0, 0, _SECCOMP_ARCHITECTURE_AT),
-        (_BPF_JUMP_EQUAL, 1, 0, architecture),
-        (_BPF_RETURN, 0, 0, _SECCOMP_ALLOW),
-        (_BPF_LOAD, 0, 0, 0),
-        *((_BPF_JUMP_EQUAL, count - i, 0, number) for i, number in enumerate(numbers)),
+        (_BPF_JUMP_EQUAL, 0, count + 6, architecture),
+        (_BPF_LOAD, 0, 0, _SECCOMP_NUMBER_AT),
+        (_BPF_JUMP_AT_LEAST, count + 4, 0, _SECOND_NUMBERS),
+        *((_BPF_JUMP_EQUAL, count - i + 3, 0, number) for i, number in enumerate(numbers)),
+        (_BPF_JUMP_EQUAL, 0, 2, limits),
+        (_BPF_LOAD, 0, 0, _SECCOMP_FIRST_AT),
+        (_BPF_JUMP_EQUAL, 0, 1, 0),
         (_BPF_RETURN, 0, 0, _SECCOMP_ALLOW),
         (_BPF_RETURN, 0, 0, _SECCOMP_ERRNO | errno.EPERM),
     ]
