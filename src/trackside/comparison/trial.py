@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from trackside.comparison import floor as physics
 from trackside.comparison import tolerance
 from trackside.comparison.audit import AUDIT_SLOTS, Study, audit_candidate, probe, study_baseline
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
+from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.measure import Measurement, Plan, measure, plan_batch, plan_flushes
 from trackside.comparison.timings import summarise
@@ -185,7 +186,7 @@ class _Trial:
         self.crew = crew
         self.options, self.base, self.cand = options, base, cand
         self.store, self.run_, self.progress = store, run, progress
-        self.began = time.monotonic()
+        self.began = self.budget_from = time.monotonic()
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.files = {BASELINE: base.path.resolve(), CANDIDATE: cand.path.resolve()}
         self.rng = random.Random(options.seed if options.seed is not None else secrets.randbits(128))
@@ -200,28 +201,23 @@ class _Trial:
     # -- the frame around everything ---------------------------------------------------------------
 
     def run(self) -> CompareRecord:
-        error: TracksideError | None = None
-        interrupted = False
+        failure: BaseException | None = None
         with ExitStack() as stack:
             try:
                 self._with_processes(stack)
-            except TracksideError as caught:
-                error = caught
-            except KeyboardInterrupt:
-                interrupted = True
-        if error is not None or interrupted:
-            reason = (
-                f"{error.kind}: {error.message}" if error is not None else "interrupted before the verdict"
-            )
-            record = self._record(status="failed", verdict="inconclusive", reasons=[reason])
-            self.store.write_record(self.run_, record.to_dict())
-            if error is not None:
-                error.run_id = self.run_.id  # type: ignore[attr-defined]
-                raise error
-            raise KeyboardInterrupt
-        record = self._record()
-        self.store.write_record(self.run_, record.to_dict())
-        return record
+            except BaseException as caught:
+                failure = caught
+        if failure is None:
+            return self._write(self._record())
+        reason = _reason(failure)
+        with suppress(TracksideError):
+            self._write(self._record(status="failed", verdict="inconclusive", reasons=[reason]))
+        raise failure
+
+    def _write(self, record: CompareRecord) -> CompareRecord:
+        sealed = seal(record)
+        self.store.write_record(self.run_, sealed.to_dict())
+        return sealed
 
     def _with_processes(self, stack: ExitStack) -> None:
         options = self.options
@@ -234,7 +230,7 @@ class _Trial:
         fallback = self._record(
             status="failed", verdict="inconclusive", reasons=["the judge ended before the verdict"]
         )
-        crew.fleet.promise_record(self.run_, fallback.to_dict())
+        crew.fleet.promise_record(self.run_, seal(fallback).to_dict())
         self.progress({"phase": "start", "run_id": self.run_.id})
         crew.start(1)
         lock = DeviceLock(
@@ -245,6 +241,9 @@ class _Trial:
         )
         if not options.checks_only:
             stack.enter_context(lock)
+            self.budget_from = time.monotonic()
+            # Before the lock is given back: the next run must not meet this one's workers.
+            stack.callback(crew.fleet.sweep)
         gpu = _gpu_index(options.device) if options.kind == "cuda" else None
         recorder = Recorder(gpu_index=gpu, cpus=self.cpus)
         recorder.start()
@@ -370,7 +369,7 @@ class _Trial:
         bench.seeded = study.random
         flushes, host_bound = self._flushes(bench, study)
         batch = plan_batch(study, bench.spec["bytes"], bench.output_bytes, options.device, flushes)
-        left = options.budget * (len(self.outcomes) + 1) / shapes - (time.monotonic() - self.began)
+        left = options.budget * (len(self.outcomes) + 1) / shapes - (time.monotonic() - self.budget_from)
         pairs = options.pairs or (_QUICK_PAIRS if options.quick else _PAIRS[options.kind])
         delta = options.delta if options.delta is not None else _DELTA[options.kind]
         plan = Plan(
@@ -504,6 +503,8 @@ class _Trial:
                     "cpu": self.machine.cpu.model,
                     "gpus": [g.name for g in self.machine.gpus],
                     "kernel": self.machine.kernel,
+                    "software": asdict(self.machine.software),
+                    "folder": os.getcwd(),
                     "flags": self.outcomes[0].study.flags if self.outcomes and self.outcomes[0].study else {},
                 },
                 "telemetry": self.telemetry,
@@ -631,6 +632,14 @@ def _shape_record(o: _Outcome) -> dict[str, Any]:
         "floor": o.floor,
         "statistics": statistics,
     }
+
+
+def _reason(failure: BaseException) -> str:
+    if isinstance(failure, TracksideError):
+        return f"{failure.kind}: {failure.message}"
+    if isinstance(failure, KeyboardInterrupt):
+        return "interrupted before the verdict"
+    return f"internal: {type(failure).__name__}: {failure}"
 
 
 def _gpu_index(device: str) -> int:
