@@ -115,7 +115,8 @@ class _Narrator:
         from trackside.report.selfcheck_text import run_line
 
         if event["phase"] == "plan":
-            most = event["planned"] * self._budget / 60
+            # Starting and ending the processes of a comparison takes some ten seconds more.
+            most = event["planned"] * (self._budget + 10) / 60
             before = f", added to {event['earlier']} earlier ones" if event["earlier"] else ""
             text = (
                 f"{event['planned']} comparisons{before}: up to {most:.0f} min; results in {event['folder']}"
