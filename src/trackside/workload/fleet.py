@@ -218,6 +218,7 @@ class Fleet:
         self._selector = selectors.DefaultSelector()
         self._watched: list[Process] = []
         self._template_pids: set[int] = set()
+        self._template_channels: list[Channel] = []
         self._over = threading.Event()
         ours, theirs = pair()
         self._supervisor = ours
@@ -260,6 +261,7 @@ class Fleet:
         self._supervisor.send(message, [theirs.fileno()])
         self._template_pids.add(self._supervisor.receive(10)["pid"])
         theirs.close()
+        self._template_channels.append(ours)
         return Template(ours, log=log)
 
     def spawn(
@@ -366,6 +368,8 @@ class Fleet:
             pass
         self._over.set()
         self._supervisor.close()
+        for channel in (*self._template_channels, *(process.channel for process in self._watched)):
+            channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)
         self._thread.join(2)
