@@ -18,7 +18,10 @@ app = verb_app("List past runs, and show one.")
 _DEFAULT_LIMIT: Final = 20
 
 # A schema's own view is a module of trackside.report with `render(record, console)`; others get a table.
-_RENDERERS: Final = {"trackside.compare/1": "trackside.report.compare_text"}
+_RENDERERS: Final = {
+    "trackside.compare/1": "trackside.report.compare_text",
+    "trackside.selfcheck/1": "trackside.report.selfcheck_text",
+}
 
 _STATE_STYLES: Final = {"failed": "red", "running": "cyan", "died": "yellow", "unreadable": "red"}
 

@@ -30,7 +30,8 @@ _SLOT_NS = {"cpu": 10e6, "cuda": 8e6}
 _MAX_BATCH = {"cpu": 32, "cuda": 96}
 _ARENA_BYTES = {"cpu": 192 << 20, "cuda": 4 << 30}
 _MIN_QUADS, _MAX_QUADS, _FIRST_QUADS = 6, 60, 10
-_WARM_SLOTS = {"cpu": 2, "cuda": 3}
+# Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
+_WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # Share of a quad's time that checking its outputs may take on top.
 _CHECK_SHARE = 0.8
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
@@ -154,7 +155,7 @@ def measure(
         match_parameters(bench, bench.arms[CANDIDATE], study, save)
         bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
         share = began + plan.seconds * (index + 1) / plan.pairs
-        _warm(bench, plan)
+        _warm(bench, plan, clock)
         while True:
             mode = _mode(plan, len(pair.quads))
             quad = _run_quad(bench, plan, study, mode, result)
@@ -207,22 +208,28 @@ def _quads_per_pair(pair: Pair, plan: Plan) -> int:
     )
 
 
-def _warm(bench: Bench, plan: Plan) -> None:
-    for _ in range(_WARM_SLOTS[plan.kind]):
-        for name in (BASELINE, CANDIDATE):
+def _warm(bench: Bench, plan: Plan, clock: Callable[[], float]) -> None:
+    """Run both arms in turn until neither gets faster: a fresh process pays for its memory for many calls."""
+    best: dict[str, list[float]] = {BASELINE: [], CANDIDATE: []}
+    deadline = clock() + _WARM_SHARE * plan.seconds / plan.pairs
+    while True:
+        for name, seen in best.items():
             arm = bench.arms[name]
             arm.process.thaw()
-            sets = bench.draw_timed()
+            # A first call may load kernels or compile from the cache, so it has the build's time.
             slot = bench.run(
-                arm,
-                sets,
-                [bench.seed()],
-                mode="cold" if plan.kind == "cuda" else "plain",
-                flushes=plan.flushes,
-                timeout=bench.build_timeout,
+                arm, bench.draw_timed(), [bench.seed()], flushes=plan.flushes, timeout=bench.build_timeout
             )
             arm.process.freeze()
             bench.forget([slot])
+            seen.append(slot.calls[0].ns)
+        turns = len(best[BASELINE])
+        settled = all(
+            min(seen[-_WARM_SLOTS:]) > _STILL_FALLING * min(seen[:-_WARM_SLOTS] or [0])
+            for seen in best.values()
+        )
+        if turns > _WARM_SLOTS and (settled or clock() > deadline):
+            return
 
 
 def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measurement) -> Quad:
