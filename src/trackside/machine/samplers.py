@@ -2,11 +2,12 @@
 
 import math
 import os
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from trackside.machine.nvml import (
     CLOCK_MEMORY,
@@ -24,6 +25,7 @@ Kind = Literal["gauge", "time", "count", "flags"]
 
 # Asking for the processes costs far more than the other queries together, and nobody starts one for less.
 _PROCESSES_EVERY_NS = 1_000_000_000
+_SLOW_QUERY_NS, _SLOW_EVERY_NS = 50_000, 500_000_000
 
 # More CPUs' frequencies would say the same at a cost: on some machines each read interrupts that CPU.
 _MAX_FREQUENCY_FILES = 8
@@ -221,6 +223,12 @@ class CpuSampler:
         self._add([Column("cpu.mhz", "MHz", "gauge")], read)
 
 
+class _Query(NamedTuple):
+    value: float
+    at_ns: int
+    cost_ns: int
+
+
 class GpuSampler:
     """Clocks, power, temperature, throttling, use and foreign processes of one GPU, through NVML."""
 
@@ -238,6 +246,7 @@ class GpuSampler:
         self._processes_at: int | None = None
         self._processes_now = math.nan
         self._readers: list[Callable[[], float]] = []
+        self._last: dict[int, _Query] = {}
 
         def ask(function: str, *arguments: int) -> Callable[[], Any]:
             return partial(nvml.ask, function, device, *arguments)
@@ -261,8 +270,18 @@ class GpuSampler:
         else:
             self.columns.append(Column("gpu.foreign_processes", "processes", "gauge"))
 
+    def _read(self, number: int, now_ns: int) -> float:
+        """A query that proved slow is repeated seldom: on a virtual machine some take a millisecond."""
+        last = self._last.get(number)
+        if last is not None and last.cost_ns > _SLOW_QUERY_NS and now_ns - last.at_ns < _SLOW_EVERY_NS:
+            return last.value
+        began = time.perf_counter_ns()
+        value = self._readers[number]()
+        self._last[number] = _Query(value, now_ns, time.perf_counter_ns() - began)
+        return value
+
     def sample(self, now_ns: int) -> list[float]:
-        row = [read() for read in self._readers]
+        row = [self._read(i, now_ns) for i in range(len(self._readers))]
         if len(row) < len(self.columns):
             if self._processes_at is None or now_ns - self._processes_at >= _PROCESSES_EVERY_NS:
                 self._count_foreign(now_ns)

@@ -411,8 +411,8 @@ def _in_inductor_graph_pool(calls: list[list[int]]) -> list[bool]:
     manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) if trees else None
     if manager is None:
         return [False] * len(calls)
-    pool = tuple(manager.cuda_graphs_thread_pool)
-    segments = [s for s in _memory_snapshot() if tuple(s.get("segment_pool_id", ())) == pool]
+    # Private pools: memory that graphs own. Which of them is the manager's own differs between releases.
+    segments = [s for s in _memory_snapshot() if tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
     spans = [(s["address"], s["address"] + s["total_size"]) for s in segments]
     return [bool(c) and all(any(low <= p < high for low, high in spans) for p in c) for c in calls]
 
