@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.setup-done
+DEMO   := examples/matmul_chain
 
 # Where there is no .venv (a GPU machine without a package index), the system's interpreter runs the source tree,
 # and what it lacks comes from bundle/ (see `make bundle`). Its own pytest plugins may not suit the bundle's pytest.
@@ -25,8 +26,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	touch $@
 
-demo: $(STAMP)  ## compare two versions of one computation on this machine
-	$(BIN)/trackside compare examples/matmul_chain/baseline.py examples/matmul_chain/candidate.py
+demo: $(STAMP)  ## one honest candidate and one that cheats, compared on this machine in under a minute
+	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/candidate.py
+	@echo "Now a candidate that keeps old answers. A loop over one input would call it thousands of times faster:"
+	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/cheat.py; test $$? -eq 1
+	@$(BIN)/trackside runs show last --json | grep -q '"verdict": "rejected"'
 
 test: $(STAMP)  ## the tests that need no GPU and no patience
 	$(BIN)/python -m pytest -q -m "not gpu and not slow"
