@@ -45,8 +45,11 @@ format: $(STAMP)  ## rewrite the sources as `check` wants them
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-redteam: $(STAMP)  ## candidates that cheat, each of which compare must refuse
-	$(BIN)/python -m pytest -q -m "not gpu" tests/redteam
+redteam: $(STAMP)  ## the whole corpus through full comparisons, the naive check, and with checks switched off
+	$(BIN)/python -m tests.redteam.judged --full --out tests/redteam/results/cpu-full.json
+	$(BIN)/python -m tests.redteam.judged --kind false --knock-out --out tests/redteam/results/cpu-knock-out.json
+	$(BIN)/python -m tests.redteam.judged --kind false --naive --out tests/redteam/results/cpu-naive.json
+	$(BIN)/python -m tests.redteam.matrix
 
 # Only files with such tests: others may import what a GPU machine does not have (scipy, hypothesis).
 test-gpu:  ## the tests that need a CUDA device
