@@ -1,0 +1,842 @@
+"""Bad input, real processes: each ends with the right verdict or a clear error, and leaves nothing behind."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trackside.comparison.checks import Ledger
+from trackside.comparison.trial import Crew, Options, run_trial
+from trackside.records.errors import TracksideError
+from trackside.store.runs import RunStore
+from trackside.workload.supervisor import descendants
+
+BASELINE = """
+import torch
+
+def inputs(seed, device):
+    g = torch.Generator(device).manual_seed(seed)
+    return (torch.randn(64, 64, generator=g, device=device),)
+
+def run(x):
+    return torch.relu(x) + 1
+"""
+
+HONEST = """
+import ctypes, json, os, signal, socket, struct, sys, threading, time
+from pathlib import Path
+import torch
+
+def honest(x):
+    return torch.relu(x) + 1
+
+run = honest
+"""
+
+# Longer than loading a file ever takes here, shorter than anyone's patience with an endless loop.
+BUILD_SECONDS = 3.0
+PASSES = "inconclusive"
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited in vain: {what}")
+
+
+# -- one crew for many trials ------------------------------------------------------------------------
+
+
+@dataclass
+class Judged:
+    """How one trial ended."""
+
+    verdict: str
+    reason: str
+    record: dict[str, Any]
+    error: TracksideError | None = None
+
+    @property
+    def failed(self) -> list[str]:
+        return [c["id"] for c in self.record["checks"] if c["status"] == "fail"]
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("private")))
+        with Crew(1) as made:
+            made.start(1)
+            yield made
+        assert not os.listdir(tempfile.tempdir)
+
+
+@pytest.fixture
+def judge(crew: Crew, tmp_path: Path) -> Iterator[Callable[..., Judged]]:
+    """Runs one candidate through every check but the clocks; afterwards nothing may be left of it."""
+
+    def run(candidate: str, baseline: str = BASELINE, **options: Any) -> Judged:
+        files = tmp_path / "files"
+        files.mkdir(exist_ok=True)
+        (files / "base.py").write_text(textwrap.dedent(baseline))
+        (files / "new.py").write_text(HONEST + textwrap.dedent(candidate))
+        asked = Options(
+            files / "base.py",
+            files / "new.py",
+            **{"checks_only": True, "build_timeout": BUILD_SECONDS, "store": tmp_path / "store"} | options,
+        )
+        error = None
+        try:
+            run_trial(asked, crew=crew)
+        except TracksideError as caught:
+            error = caught
+        record = RunStore(tmp_path / "store").load("last")
+        return Judged(record["verdict"], "; ".join(record["reasons"]), record, error)
+
+    yield run
+    templates = {crew.templates[0].facts["pid"]}  # type: ignore[index]
+    left = [p for p in descendants(crew.fleet._process.pid) if p not in templates and alive(p)]
+    folders = [p.name for p in crew.fleet.folder.iterdir() if p.is_dir()]
+    crew.fleet.sweep()
+    assert not left, f"processes left behind: {left}"
+    assert not folders, f"folders left behind: {folders}"
+
+
+def test_an_honest_candidate_passes_every_check_so_the_rejections_below_mean_something(
+    judge: Callable[..., Judged],
+) -> None:
+    result = judge("print('noise on stdout', flush=True)")
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+    assert result.reason == "checks only: nothing was timed"
+
+
+# -- candidates that fail ----------------------------------------------------------------------------
+
+DEATHS = {
+    "raises": (
+        "def run(x): raise ValueError('no such kernel')",
+        r"ValueError at .*new\.py:\d+.*no such kernel",
+    ),
+    "raises-on-import": ("raise OSError('no library')", r"`load`.*OSError: no library at .*new\.py:\d+"),
+    "imports-what-is-not-there": ("import no_such_package_anywhere", "no_such_package_anywhere"),
+    "exits": ("def run(x): os._exit(0)", "exited with code 0"),
+    "exits-politely": ("def run(x): sys.exit(0)", "SystemExit"),
+    "segfaults": ("def run(x): ctypes.string_at(0)", "SIGSEGV"),
+    "segfaults-on-import": ("ctypes.string_at(0)", "SIGSEGV.*`load`"),
+    "aborts": ("def run(x): os.abort()", "SIGABRT"),
+    "kills-itself": ("def run(x): os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
+    "hangs-on-import": ("time.sleep(600)", "no answer to `load` within 3.0 s"),
+    "loops-for-ever": ("def run(x):\n    while True: pass", "no answer to `calls` within 3.0 s"),
+    "stops-itself": ("def run(x): os.kill(os.getpid(), signal.SIGSTOP)", "no answer to `calls`"),
+    "closes-every-descriptor": ("def run(x): os.closerange(0, 256); return honest(x)", "exited|closed"),
+    "cannot-be-explained": (
+        "class Sly(Exception):\n    def __str__(self): raise RuntimeError\ndef run(x): raise Sly",
+        "exited with code 1",
+    ),
+    "raises-no-text": (r"def run(x): raise ValueError('\ud800')", "ValueError"),
+    "recurses": ("def run(x): return run(x)", "RecursionError"),
+}
+
+
+@pytest.mark.parametrize("name", DEATHS)
+def test_a_candidate_that_dies_or_hangs_is_rejected_with_the_cause(
+    judge: Callable[..., Judged], name: str
+) -> None:
+    candidate, cause = DEATHS[name]
+    result = judge(candidate)
+    assert (result.verdict, result.failed, result.error) == ("rejected", ["worker-survives"], None)
+    assert re.search(cause, result.reason), result.reason
+
+
+OUTPUTS = {
+    "another-dtype": ("honest(x).double()", r"float64\[64, 64\].*float32\[64, 64\]"),
+    "another-shape": ("honest(x)[:32]", r"float32\[32, 64\].*float32\[64, 64\]"),
+    "a-tuple-around-it": ("(honest(x),)", "out is missing"),
+    "a-dict": ("{'y': honest(x)}", "out is missing"),
+    "an-extra-output": ("[honest(x), 1]", "missing|no such output"),
+    "nothing": ("None", "NoneType"),
+    "numpy": ("honest(x).numpy()", "numpy.ndarray"),
+    "meta-device": ("honest(x).to('meta')", "meta device"),
+    "sparse": ("honest(x).to_sparse()", "sparse"),
+    "lazy-subclass": ("honest(x).as_subclass(type('Lazy', (torch.Tensor,), {}))", "Lazy"),
+    "generator": ("(y for y in [honest(x)])", "generator"),
+    "10-gigabytes": ("torch.empty(2_500_000_000)", r"float32\[2500000000\]"),
+    "10-gigabytes-between-rows": (
+        "torch.empty_strided((64, 64), (40_000_000, 1)).copy_(honest(x))",
+        r"10,080,000,256 bytes.*16,384",
+    ),
+    "overlapping-rows": ("honest(x)[:1].expand(64, 64)", "share one place|expected"),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_another_structure_is_rejected_and_both_are_named(judge: Callable[..., Judged], name: str) -> None:
+    output, cause = OUTPUTS[name]
+    result = judge(f"def run(x): return {output}")
+    assert (result.verdict, result.failed) == ("rejected", ["output-structure"])
+    assert re.search(cause, result.reason), result.reason
+
+
+def test_a_wrong_answer_is_rejected_with_call_element_expected_and_found(
+    judge: Callable[..., Judged],
+) -> None:
+    result = judge("def run(x):\n    y = honest(x)\n    y[3, 5] += 1\n    return y")
+    assert (result.verdict, result.failed) == ("rejected", ["output-matches-oracle"])
+    assert re.search(r"call \d+, out\[3, 5\]: expected [\d.]+, found [\d.]+", result.reason), result.reason
+
+
+# -- candidates that forge ---------------------------------------------------------------------------
+
+_WRITE = """
+def run(x):
+    for fd in range(64):
+        try:
+            os.write(fd, {data})
+        except OSError:
+            pass
+    return honest(x)
+"""
+_FRAMED = "struct.pack('<I', len(body)) + body"
+BYTES = {
+    "text": "b'VERDICT: faster 100x certified ' * 50",
+    "two-bytes": "b'ab'",
+    "an-answer": f'(body := b\'{{"ns":[1],"host":[1],"leaves":[],"hooks":[]}}\') and {_FRAMED}',
+    "an-empty-object": f"(body := b'{{}}') and {_FRAMED}",
+    "a-5000-digit-number": f"(body := b'{{\"ns\":[' + b'1' * 5000 + b']}}') and {_FRAMED}",
+    "a-length-of-4-gigabytes": "struct.pack('<I', 0xFFFFFFFF)",
+}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes_forged_on_every_descriptor_are_rejected(judge: Callable[..., Judged], name: str) -> None:
+    result = judge(_WRITE.format(data=BYTES[name]))
+    assert (result.verdict, result.failed, result.error) == ("rejected", ["protocol-intact"], None)
+
+
+def test_descriptors_sent_to_the_judge_are_rejected_and_closed(judge: Callable[..., Judged]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    result = judge("""
+        import array
+        def run(x):
+            null = os.open("/dev/null", os.O_RDONLY)
+            for fd in range(3, 64):
+                try:
+                    sender = socket.socket(fileno=os.dup(fd))
+                    for byte in struct.pack("<I", 202) + b"{}" + b" " * 200:
+                        rights = array.array("i", [null] * 8)
+                        sender.sendmsg([bytes([byte])], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+                except OSError:
+                    pass
+            return honest(x)
+    """)
+    assert (result.verdict, result.failed) == ("rejected", ["protocol-intact"])
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+# The candidate replaces an operation of the worker: `real` is the true answer, the expression what it sends.
+ANSWERS = {
+    "calls-no-times": ("calls", "{**real, 'ns': []}"),
+    "calls-nan": ("calls", "{**real, 'ns': [float('nan')] * len(real['ns'])}"),
+    "calls-negative": ("calls", "{**real, 'ns': [-5] * len(real['ns'])}"),
+    "calls-infinite-host-time": ("calls", "{**real, 'host': [float('inf')] * len(real['host'])}"),
+    "calls-null": ("calls", "None"),
+    "calls-raised-text": ("calls", "{'raised': 'x'}"),
+    "calls-raised-part": ("calls", "{'raised': {'type': 'x'}}"),
+    "calls-leaf-without-place": (
+        "calls",
+        "{**real, 'leaves': [[{k: v for k, v in f.items() if k != 'offset'} for f in leaf]"
+        " if leaf != 'same' else leaf for leaf in real['leaves']]}",
+    ),
+    "calls-leaf-beyond-the-arena": (
+        "calls",
+        "{**real, 'leaves': [[{**f, 'offset': 1 << 40} for f in leaf] if leaf != 'same' else leaf"
+        " for leaf in real['leaves']]}",
+    ),
+    "calls-value-without-value": ("calls", "{**real, 'leaves': [[{'path': 'out', 'kind': 'value'}]]}"),
+    "facts-empty": ("facts", "{}"),
+    "facts-other-types": ("facts", "{'flags': 3, 'replaced': 7, 'hooks': None, 'device_peak': 'x'}"),
+    "state-empty": ("state_back", "{}"),
+    "17-megabytes": ("calls", "{**real, 'more': 'x' * (17 << 20)}"),
+}
+_JUDGE_TRUSTS = {
+    "calls-infinite-host-time",
+    "calls-raised-text",
+    "calls-raised-part",
+    "calls-leaf-without-place",
+    "calls-value-without-value",
+    "facts-empty",
+    "facts-other-types",
+    "state-empty",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=[
+                pytest.mark.xfail(reason="the judge believes the answer's form: it crashes without a record")
+            ]
+            if name in _JUDGE_TRUSTS
+            else [],
+        )
+        for name in ANSWERS
+    ],
+)
+def test_an_answer_of_another_form_is_rejected(judge: Callable[..., Judged], name: str) -> None:
+    operation, answer = ANSWERS[name]
+    result = judge(f"""
+        import trackside.workload.worker as worker
+        original = worker._Worker._op_{operation}
+        def forged(self, request):
+            real = original(self, request)
+            return {answer}
+        worker._Worker._op_{operation} = forged
+    """)
+    assert (result.verdict, result.error) == ("rejected", None)
+    assert set(result.failed) <= {"protocol-intact", "harness-intact", "worker-survives"}
+
+
+def test_a_child_that_answers_in_its_parent_s_place_is_rejected(judge: Callable[..., Judged]) -> None:
+    result = judge("def run(x):\n    os.fork()\n    return honest(x)")
+    assert (result.verdict, result.failed) == ("rejected", ["protocol-intact"])
+
+
+# -- candidates that reach out -----------------------------------------------------------------------
+
+# Worker, template, supervisor, judge: each the parent of the one before.
+_ANCESTORS = """
+def parent(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+worker = os.getpid()
+template = parent(worker)
+supervisor = parent(template)
+judge = parent(supervisor)
+"""
+
+
+def confined(result: Judged) -> bool:
+    return any(c["id"] == "isolation" and c["status"] == "pass" for c in result.record["checks"])
+
+
+def test_neither_memory_nor_files_of_judge_and_reference_can_be_read(
+    judge: Callable[..., Judged], tmp_path: Path
+) -> None:
+    secret = tmp_path / "store" / "secret"
+    secret.parent.mkdir()
+    secret.write_text("the seeds")
+    result = judge(
+        _ANCESTORS
+        + f"""
+siblings = [int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) != worker]
+family = [p for p in siblings if p in (template, supervisor, judge) or Path(f"/proc/{{p}}/stat").exists()
+          and parent(p) in (template, supervisor)]
+leaks = []
+def attempt(what, action):
+    try:
+        action()
+        leaks.append(what)
+    except OSError:
+        pass
+for pid in family:
+    for name in ("mem", "environ", "maps", "auxv", "fd/3", "cwd/", "root/etc"):
+        attempt(f"{{name}} of {{pid}}", lambda: os.open(f"/proc/{{pid}}/{{name}}", os.O_RDONLY))
+# A process that has ended has an empty `maps`, which anyone may open.
+def empty(leak):
+    return leak.startswith("maps") and not Path(f"/proc/{{leak.split()[-1]}}/maps").read_text()
+leaks = [leak for leak in leaks if not empty(leak)]
+attempt("store", lambda: open({str(secret)!r}))
+attempt("store's folder", lambda: os.listdir({str(secret.parent)!r}))
+attempt("other arm's folder", lambda: os.listdir(Path(os.environ["TMPDIR"]).parent.parent / "baseline"))
+attempt("run's folder", lambda: os.listdir(Path(os.environ["TMPDIR"]).parent.parent))
+assert len(family) >= 4, family
+if leaks:
+    raise RuntimeError(f"LEAK {{leaks}}")
+"""
+    )
+    if not confined(result):
+        pytest.skip("this kernel lacks namespaces or Landlock")
+    assert (result.verdict, result.failed) == (PASSES, []), result.reason
+
+
+def test_a_candidate_that_kills_everyone_kills_no_one(judge: Callable[..., Judged]) -> None:
+    first = judge("")
+    if not confined(first):
+        pytest.skip("without Landlock's signal scope this would end the whole session")
+    # Signal 0 asks first, of every process: only when none can be reached is the real one sent.
+    result = judge(
+        _ANCESTORS
+        + """
+def reachable(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return pid != worker
+if any(reachable(int(p)) for p in os.listdir("/proc") if p.isdigit()):
+    raise RuntimeError("a process outside can be signalled")
+os.kill(-1, signal.SIGKILL)
+def run(x):
+    for pid in (-1, judge, supervisor, template):
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+    return honest(x)
+"""
+    )
+    assert (result.verdict, result.failed) == (PASSES, []), result.reason
+
+
+FORKS = {
+    "children": "[os.fork() or time.sleep(600) for _ in range(20)]",
+    "daemons": """
+for _ in range(5):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+""",
+    "programs": "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)",
+    "stopped-children": "if os.fork() == 0:\n    os.kill(os.getpid(), signal.SIGSTOP)",
+}
+
+
+@pytest.mark.parametrize("name", FORKS)
+def test_what_a_candidate_forks_does_not_outlive_its_trial(judge: Callable[..., Judged], name: str) -> None:
+    result = judge(FORKS[name])
+    assert result.error is None
+    assert result.verdict in (PASSES, "not-comparable", "rejected")
+
+
+def test_a_daemon_of_the_candidate_counts_as_a_stranger(crew: Crew, judge: Callable[..., Judged]) -> None:
+    """It has a template's command line and, by adoption, a template's parent: it must not pass for one."""
+    seen: list[int] = []
+    sweep = crew.fleet.sweep
+
+    def look() -> None:
+        seen.extend(crew.fleet.strangers(crew.fleet._watched))
+        sweep()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew.fleet, "sweep", look)
+        judge(FORKS["daemons"])
+    assert len(seen) == 5
+
+
+def test_a_process_woken_while_frozen_is_found_out(judge: Callable[..., Judged]) -> None:
+    """A helper that sends SIGCONT lets the candidate disturb the other arm's slots."""
+    from trackside.comparison import trial
+
+    ran: list[int] = []
+
+    def look(bench: Any, study: Any) -> None:
+        process = bench.arms["candidate"].process
+        for _ in range(3):
+            process.freeze()
+            time.sleep(0.1)
+            process.thaw()
+        ran.append(process.ran_frozen_ns)
+
+    spin = "threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()\n"
+    wake = """
+worker = os.getpid()
+if os.fork() == 0:
+    while True:
+        time.sleep(0.005)
+        os.kill(worker, signal.SIGCONT)
+"""
+    for candidate in (spin, wake + spin):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trial, "probe", look)
+            judge(candidate)
+    frozen, woken = ran
+    assert frozen < 5_000_000
+    assert woken > 50_000_000
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "for _ in range(1500): os.mkdir('deep'); os.chdir('deep')",
+        "os.mkdir('shut'); Path('shut/file').write_text('x'); os.chmod('shut', 0)",
+        "os.symlink('/etc', 'link'); os.mkfifo('pipe'); os.symlink('.', 'self')",
+    ],
+    ids=["deep", "without-permissions", "links-and-pipes"],
+)
+def test_whatever_a_candidate_builds_in_its_folder_is_removed(
+    judge: Callable[..., Judged], folder: str
+) -> None:
+    assert judge(f"os.chdir(os.environ['TMPDIR'])\n{folder}").verdict == PASSES
+
+
+# -- memory ------------------------------------------------------------------------------------------
+
+_EAT = """
+    kept = []
+    for _ in range(24):
+        kept.append(torch.ones(16_000_000))
+        time.sleep(0.02)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def little_memory(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew.fleet, "_memory_limit", 700 << 20)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_candidate_that_eats_memory_is_ended_and_rejected(judge: Callable[..., Judged]) -> None:
+    result = judge(f"def run(x):{_EAT}", build_timeout=20.0)
+    assert (result.verdict, result.failed) == ("rejected", ["worker-survives"])
+    assert re.search(r"used [\d.]+ GiB, more than allowed", result.reason), result.reason
+
+
+@pytest.mark.xfail(reason="memory is watched in the worker alone, not in what it forks")
+@pytest.mark.usefixtures("little_memory")
+def test_a_candidate_that_eats_memory_in_a_child_is_ended_and_rejected(judge: Callable[..., Judged]) -> None:
+    child = f"\ndef eat():{_EAT}\nif os.fork() == 0:\n    eat()\ntime.sleep(2)"
+    assert judge(child, build_timeout=20.0).verdict == "rejected"
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_baseline_that_eats_memory_is_an_error_with_a_remedy(judge: Callable[..., Judged]) -> None:
+    result = judge("", BASELINE.replace("def run(x):", f"import time\ndef run(x):{_EAT}"), build_timeout=20.0)
+    assert result.error is not None
+    assert "more than allowed" in result.error.message
+
+
+def test_a_candidate_that_says_it_is_out_of_memory_is_rejected(judge: Callable[..., Judged]) -> None:
+    result = judge("def run(x): return torch.empty(1 << 60)")
+    assert (result.verdict, result.failed) == ("rejected", ["worker-survives"])
+
+
+# -- baselines ---------------------------------------------------------------------------------------
+
+BROKEN_BASELINES = {
+    "raises": (
+        "return torch.relu(x) + 1",
+        "raise ValueError('no')",
+        "workload",
+        r"ValueError at .*base\.py:\d+",
+    ),
+    "segfaults": ("return torch.relu(x) + 1", "import ctypes; ctypes.string_at(0)", "workload", "SIGSEGV"),
+    "returns-nothing": ("return torch.relu(x) + 1", "pass", "workload", "no output to check"),
+    "returns-an-iterator": ("return torch.relu(x) + 1", "return iter([x])", "workload", "iterator"),
+    "inputs-raise": ("g = torch", "raise KeyError('seed'); g = torch", "workload", "KeyError"),
+    "inputs-segfault": ("g = torch", "import ctypes; ctypes.string_at(0); g = torch", "workload", "SIGSEGV"),
+    "inputs-of-another-shape-each-time": ("64, 64", "64 + seed % 7, 64", "workload", "same structure"),
+    "inputs-hold-an-object": ("(torch.randn(", "(object(), torch.randn(", "workload", "object"),
+    "hangs": ("return torch.relu(x) + 1", "import time; time.sleep(600)", "timeout", "no answer"),
+    "raises-on-import": (
+        "import torch",
+        "raise ImportError('no_such_package')",
+        "workload",
+        "no_such_package",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_BASELINES)
+def test_a_broken_baseline_is_an_error_that_says_what_where_and_what_to_do(
+    judge: Callable[..., Judged], name: str
+) -> None:
+    old, new, kind, cause = BROKEN_BASELINES[name]
+    result = judge("", BASELINE.replace(old, new, 1))
+    assert result.error is not None
+    assert (result.error.kind, result.verdict) == (kind, "inconclusive")
+    assert re.search(cause, result.error.message), result.error.message
+    assert result.error.remedy
+    assert result.record["status"] == "failed"
+
+
+def test_a_baseline_that_fails_its_own_oracle_is_inconclusive(judge: Callable[..., Judged]) -> None:
+    result = judge("", BASELINE + "\ndef reference(x):\n    return torch.relu(x) + 2\n")
+    assert (result.verdict, result.failed) == ("inconclusive", ["baseline-right"])
+    assert "oracle" in result.reason
+
+
+@pytest.mark.xfail(reason="seen by study_baseline and not used: an honest candidate is rejected")
+def test_a_baseline_that_is_not_deterministic_is_inconclusive_and_says_so(
+    judge: Callable[..., Judged],
+) -> None:
+    drift = "import os\n    return torch.relu(x) + 1 + int.from_bytes(os.urandom(2)) / 1e5"
+    result = judge("", BASELINE.replace("return torch.relu(x) + 1", drift))
+    assert result.verdict == "inconclusive"
+    assert re.search("determin|same inputs|random|differs", result.reason), result.reason
+
+
+# -- isolation ---------------------------------------------------------------------------------------
+
+
+def test_missing_isolation_is_named_in_the_record(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text(BASELINE)
+    (tmp_path / "new.py").write_text(HONEST)
+    options = Options(
+        tmp_path / "base.py",
+        tmp_path / "new.py",
+        checks_only=True,
+        unprotected=("namespaces", "landlock"),
+        store=tmp_path / "store",
+    )
+    record = run_trial(options)
+    check = next(c for c in record.checks if c.id == "isolation")
+    assert check.status == "warn"
+    assert "namespace" in check.detail
+    assert "Landlock" in check.detail
+    assert not record.certified
+    assert record.options["unprotected"] == ["namespaces", "landlock"]
+
+
+def test_missing_isolation_lowers_the_certificate(tmp_path: Path) -> None:
+    from trackside.comparison import trial
+    from trackside.workload import formats
+
+    for name in ("base.py", "new.py"):
+        (tmp_path / name).write_text(BASELINE)
+    options = Options(tmp_path / "base.py", tmp_path / "new.py", store=tmp_path / "store")
+    store = RunStore(options.store)
+    files = [formats.describe(options.baseline, "baseline"), formats.describe(options.candidate, "candidate")]
+    made = trial._Trial(options, *files, store, store.new_run("compare"), lambda event: None)
+    ledger = Ledger()
+    made.outcomes.append(trial._Outcome(None, "faster", [], ledger))
+    for check in ("task-is-sensitive", "holds-on-probes", "oracle-available", "isolation"):
+        ledger.passed(check, "as it should be")
+    assert made._certificate("faster") == "full"
+    ledger.warned("isolation", "not available here: Landlock")
+    assert made._certificate("faster") == "reduced"
+
+
+# -- the program itself ------------------------------------------------------------------------------
+
+
+# The program with a device lock of its own: these tests time nothing, and must not wait for runs that do.
+_MAIN = """
+import pathlib, sys
+from trackside.store import lock
+folder = pathlib.Path(sys.argv.pop(1))
+lock._lock_folder = lambda: folder
+from trackside.cli.main import main
+sys.exit(main())
+"""
+
+
+@dataclass
+class Program:
+    """`trackside compare` in a folder of its own, with its own temporary folder and store."""
+
+    folder: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("tmp", "locks"):
+            (self.folder / name).mkdir()
+        (self.folder / "base.py").write_text(BASELINE)
+        (self.folder / "new.py").write_text(HONEST)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        plain = {n: v for n, v in os.environ.items() if n not in ("FORCE_COLOR", "NO_COLOR")}
+        process = subprocess.Popen(
+            [sys.executable, "-c", _MAIN, str(self.folder / "locks"), "compare", *arguments],
+            env=plain | {"TRACKSIDE_HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp")},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=100)
+        assert self.left_in_tmp() == []
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def left_in_tmp(self) -> list[str]:
+        return sorted(os.listdir(self.folder / "tmp"))
+
+    def record(self) -> dict[str, Any]:
+        return RunStore(self.folder / "home").load("last")
+
+    def underway(self, *arguments: str) -> tuple[subprocess.Popen[str], list[int]]:
+        """Start with a candidate that hangs in its import; returns once it does, with all processes."""
+        (self.folder / "new.py").write_text(
+            "import os, time\nopen(os.environ['TMPDIR'] + '/here', 'w').close()\ntime.sleep(600)\n"
+            "def run(x): return x\n"
+        )
+        process = self.start("base.py", "new.py", *arguments)
+        tmp = self.folder / "tmp"
+        until(lambda: process.poll() is not None or list(tmp.glob("*/*/candidate/tmp/here")), "the import")
+        assert process.poll() is None, process.communicate()
+        return process, descendants(process.pid)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    made = Program(tmp_path)
+    yield made
+    for process in made.started:
+        process.kill()
+        process.communicate()
+
+
+def only_document(text: str) -> Any:
+    document = json.loads(text)
+    assert isinstance(document, dict)
+    return document
+
+
+ERRORS = {
+    "missing-baseline": (("nowhere.py", "new.py"), "not-found", 2),
+    "missing-candidate": (("base.py", "nowhere.py"), "not-found", 2),
+    "candidate-without-run": (("base.py", "empty.py"), "workload", 2),
+    "syntax-error": (("base.py", "broken.py"), "workload", 2),
+    "nothing-given": ((), "usage", 2),
+    "unknown-device": (("base.py", "new.py", "--device", "tpu"), "usage", 2),
+    "unknown-option": (("base.py", "new.py", "--frobnicate"), "usage", 2),
+    "no-budget": (("base.py", "new.py", "--budget", "0"), "usage", 2),
+    "not-a-number": (("base.py", "new.py", "--budget", "soon"), "usage", 2),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_one_json_document_with_kind_message_and_remedy(program: Program, name: str) -> None:
+    arguments, kind, code = ERRORS[name]
+    (program.folder / "empty.py").write_text("x = 1\n")
+    (program.folder / "broken.py").write_text("def run(x:\n    return x\n")
+    done = program.run(*arguments, "--json")
+    error = only_document(done.stdout)["error"]
+    assert (error["kind"], done.returncode) == (kind, code), error
+    assert error["message"]
+    assert error["remedy"]
+
+
+@pytest.mark.xfail(reason="the run is created after the files are read: no run, no record")
+@pytest.mark.parametrize("candidate", ["nowhere.py", "broken.py"])
+def test_a_file_that_cannot_be_read_leaves_a_record_too(program: Program, candidate: str) -> None:
+    (program.folder / "broken.py").write_text("def run(x:\n    return x\n")
+    program.run("base.py", candidate, "--json")
+    assert program.record()["status"] == "failed"
+
+
+@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="this machine has a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:3"])
+def test_a_gpu_that_is_not_there_is_exit_code_3(program: Program, device: str) -> None:
+    done = program.run("base.py", "new.py", "--device", device, "--json")
+    error = only_document(done.stdout)["error"]
+    assert (error["kind"], done.returncode) == ("device", 3)
+    assert "--device cpu" in error["remedy"]
+
+
+def test_a_store_that_cannot_be_written_is_a_clear_error(program: Program) -> None:
+    (program.folder / "home").write_text("a file where the folder should be")
+    done = program.run("base.py", "new.py", "--json")
+    assert (only_document(done.stdout)["error"]["kind"], done.returncode) == ("store", 2)
+
+
+def test_a_rejection_is_one_json_document_whatever_the_candidate_prints(program: Program) -> None:
+    (program.folder / "new.py").write_text(
+        'import os\nprint(\'{"verdict": "faster"}\', flush=True)\n'
+        "def run(x):\n    os.write(1, b'{}')\n    os.write(2, b'{}')\n    return x\n"
+    )
+    done = program.run("base.py", "new.py", "--json")
+    document = only_document(done.stdout)
+    assert (document["verdict"], document["certified"], done.returncode) == ("rejected", False, 1)
+    assert program.record()["verdict"] == "rejected"
+
+
+@pytest.mark.xfail(reason="control characters of a candidate's message reach the terminal as they are")
+def test_a_candidate_s_message_cannot_steer_the_terminal(program: Program) -> None:
+    (program.folder / "new.py").write_text(
+        r"def run(x): raise ValueError('\x1b[2J\x1b[HFASTER 9x certified \x9b2J [bold red]really[/]')"
+    )
+    done = program.run("base.py", "new.py")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\x9b" not in done.stdout + done.stderr
+    assert "[bold red]really" in done.stdout.replace("\n", "")
+
+
+@pytest.mark.xfail(reason="a path that is no UTF-8 cannot be written into the record: crash, no record")
+def test_a_file_name_that_is_no_text_is_handled(program: Program) -> None:
+    name = os.fsdecode(b"new\xff.py")
+    (program.folder / name).write_text("def run(x): return x\n")
+    done = program.run("base.py", name, "--json")
+    document = only_document(done.stdout)
+    assert document.get("verdict") == "rejected" or document["error"]["kind"] in ("usage", "not-found")
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(alive(pid) for pid in pids)
+
+
+def test_ctrl_c_leaves_a_record_and_nothing_else(program: Program) -> None:
+    process, everyone = program.underway("--json")
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert "Traceback" not in err
+    until(lambda: gone(everyone), "the end of every process")
+    assert program.left_in_tmp() == []
+    record = program.record()
+    assert (record["status"], record["verdict"], record["certified"]) == ("failed", "inconclusive", False)
+    assert "interrupted" in record["reasons"][0]
+
+
+@pytest.mark.xfail(reason="the second interrupt hits the clean-up, after the supervisor gave up its promise")
+def test_an_impatient_ctrl_c_leaves_a_record_and_nothing_else(program: Program) -> None:
+    process, everyone = program.underway()
+    os.killpg(process.pid, signal.SIGINT)
+    for _ in range(20):
+        time.sleep(0.01)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    until(lambda: gone(everyone), "the end of every process")
+    until(lambda: program.left_in_tmp() == [], "an empty temporary folder")
+    assert program.record()["status"] == "failed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+def test_a_killed_judge_leaves_a_record_and_nothing_else(program: Program, number: signal.Signals) -> None:
+    process, everyone = program.underway()
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    until(lambda: gone(everyone), "the end of every process")
+    until(lambda: program.left_in_tmp() == [], "an empty temporary folder")
+    record = program.record()
+    assert (record["status"], record["verdict"], record["certified"]) == ("failed", "inconclusive", False)
+    assert "judge ended" in record["reasons"][0]
