@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement, Pair, Quad
 from trackside.stats import quiet
@@ -29,8 +28,6 @@ _FISHER_ALPHA = 0.01
 _BELIEVED_SHARE = 0.5
 # Gains below this are left to the intervals.
 _WORTH_ASKING = 0.05
-# Where the device is busy for less of a call than this, launches hide what it saves.
-_DEVICE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,6 @@ class Reading:
     lie_us: float
     kept: int
     quads: int
-    wall_due: float | None = None
-    """The log ratio that wall time must show if the device's saving is real; None where launches dominate."""
 
 
 def read(measurement: Measurement, ledger: Ledger) -> Reading:
@@ -77,7 +72,6 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         total=t_interval(totals),
         wall=others["wall"],
         device=others["device"],
-        wall_due=_wall_due(measurement),
         lie_us=_half_width(lies) / 1e3,
         kept=len(keep),
         quads=sum(q.mode == wanted for p in measurement.pairs for q in p.quads),
@@ -134,18 +128,6 @@ def _plain_interval(pairs: list[Pair], mode: str) -> Interval | None:
     return t_interval(values) if len(values) > 1 else None
 
 
-def _wall_due(measurement: Measurement) -> float | None:
-    samples = measurement.samples
-    try:
-        base, cand = (median(samples[arm, "device"]) for arm in (BASELINE, CANDIDATE))
-        wall = median(samples[BASELINE, "wall"])
-    except KeyError:
-        return None
-    if base < _DEVICE_SHARE * wall or cand >= base:
-        return None
-    return math.log(wall / (wall - (base - cand)))
-
-
 def _half_width(values: list[float]) -> float:
     interval = t_interval(values)
     return max(abs(interval.low), abs(interval.high))
@@ -181,14 +163,6 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
         verdict = "inconclusive"
     else:
         ledger.passed("clocks-agree", f"the judge's clock says {_span(judge)}")
-    if reading.wall is not None and reading.wall_due is not None:
-        due, seen = math.exp(reading.wall_due) - 1, math.exp(reading.wall.high) - 1
-        if due > _WORTH_ASKING and seen < _BELIEVED_SHARE * due:
-            ledger.failed(
-                "clocks-agree",
-                f"the device clock says {_span(reading.speed)}, but with inputs complete before the call "
-                f"the host's clock says {_span(reading.wall)}: the work starts before the start event",
-            )
     if contradicts(reading.speed, reading.total):
         ledger.failed(
             "total-time-agrees",

@@ -130,8 +130,10 @@ class _CudaBench:
             driver.reset_persisting_l2()
             for _ in range(flushes):
                 driver.fill(self._flush, slot + 1, _FLUSH_BYTES)
-        for _tensor, pointer, facts in self._places:
-            driver.copy(pointer, base + facts["offset"], facts["span"])
+        # Decoys come first: who starts as soon as the inputs change works on another call's values.
+        for source in (*(self._arena.inputs_at(other) for other in decoys), base):
+            for _tensor, pointer, facts in self._places:
+                driver.copy(pointer, source + facts["offset"], facts["span"])
 
         def leaf(i: int) -> torch.Tensor:
             tensor, _pointer, facts = self._places[i]
@@ -278,7 +280,7 @@ class _Worker:
     def _op_calls(self, request: dict[str, Any]) -> dict[str, Any]:
         bench: _Bench = self._bench
         mode, keep, poison = request["mode"], request["keep"], request["poison"]
-        seeded = request["seeded"]
+        seeded, decoys = request["seeded"], request["decoys"]
         call, flushes = self._workload.call, request["flushes"]
         leaves: list[Any] = []
         last: Any = None
@@ -291,7 +293,7 @@ class _Worker:
                 self._poison()
             if seeded:
                 _seed(seed)
-            args = bench.place(slot, mode, flushes)
+            args = bench.place(slot, mode, flushes, decoys[index] if index < len(decoys) else [])
             output = bench.timed(index, mode, call, self._state, args)
             modes = _active_modes()
             if modes:
