@@ -278,8 +278,8 @@ def _changes_later(bench: Bench, arm: Arm, slot: Slot) -> dict[str, Any] | None:
         if answer and found is None:
             found = {"call": index, **answer}
     bench.ask("forget", sets=[], calls=again)
-    pooled = answer.get("graph_pool") or []
-    if found is not None and found["call"] < len(pooled) and pooled[found["call"]] is True:
+    last = len(slot.calls) - 1
+    if found is not None and found["call"] < last and answer.get("graphs") is True:
         return {"graph": True}
     return found
 

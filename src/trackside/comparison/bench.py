@@ -300,6 +300,7 @@ class Bench:
             seeds=[*seeds, *list(seeds[-1:]) * repeat],
             mode=mode or ("plain" if self.device == "cpu" else "cold"),
             seeded=self.seeded or keep,
+            decoys=self._decoys(count, len(sets)),
             keep=keep,
             poison=poison,
             flushes=flushes,
@@ -331,6 +332,12 @@ class Bench:
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
         ]
         return Slot(made, t3 - t0, enqueued, hooks)
+
+    def _decoys(self, count: int, slots: int) -> list[list[int]]:
+        """For each call on a GPU, slots whose inputs are put in place before the right ones: none to two."""
+        if self.device == "cpu" or slots < 2:
+            return []
+        return [self.rng.choices(range(slots), k=self.rng.randrange(3)) for _ in range(count)]
 
     def _leaves(self, arm: Arm, answer: dict[str, Any], count: int) -> list[list[dict[str, Any]]]:
         if "modes" in answer:

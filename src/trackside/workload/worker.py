@@ -31,7 +31,6 @@ _as_strided = torch.as_strided
 _frombuffer = torch.frombuffer
 _active_modes = integrity.active_modes
 _hooks = integrity.hooks_installed
-_memory_snapshot: Any = torch.cuda.memory_snapshot
 
 # Twice the largest L2 in use today (Hopper 50-60 MB, Blackwell 126 MB), as NVBench and do_bench do.
 _FLUSH_BYTES = 256 << 20
@@ -50,7 +49,7 @@ class _Bench(Protocol):
     hooks: set[str]
     """Interpreter hooks seen when a call returned."""
 
-    def place(self, slot: int, mode: str, flushes: int) -> Any: ...
+    def place(self, slot: int, mode: str, flushes: int, decoys: list[int]) -> Any: ...
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any: ...
     def copy_out(self, target: int, source: int, size: int, device: str) -> None: ...
     def times(self, count: int) -> tuple[list[float], list[int]]: ...
@@ -67,7 +66,7 @@ class _HostBench:
         self._wall: list[int] = []
         self._cpu: list[int] = []
 
-    def place(self, slot: int, mode: str, flushes: int) -> Any:
+    def place(self, slot: int, mode: str, flushes: int, decoys: list[int]) -> Any:
         # The same tensor objects at the same addresses with other values: what a caller's buffers look like,
         # and what catches answers remembered by identity.
         if slot not in self._tensors:
@@ -124,7 +123,7 @@ class _CudaBench:
             )
             self._places.append((tensor, tree.address(tensor)[0], facts))
 
-    def place(self, slot: int, mode: str, flushes: int) -> Any:
+    def place(self, slot: int, mode: str, flushes: int, decoys: list[int]) -> Any:
         driver, base = self.driver, self._arena.inputs_at(slot)
         if mode == "cold":
             driver.reset_persisting_l2()
@@ -376,11 +375,8 @@ class _Worker:
                     self._bench.copy_out(at, tree.address(value)[0], fact["span"], fact["device"])
                     at += align(fact["span"], ALIGN)
         self._bench.memory.synchronize()
-        held = [
-            [tree.address(v)[0] for v in values if isinstance(v, torch.Tensor)] for _, values in self._kept
-        ]
         self._kept = []
-        return {"graph_pool": _in_inductor_graph_pool(held) if self._device != "cpu" else []}
+        return {"graphs": self._device != "cpu" and _inductor_graphs_active()}
 
     def _op_inputs_back(self, request: dict[str, Any]) -> dict[str, Any]:
         if isinstance(self._bench, _CudaBench):
@@ -407,16 +403,10 @@ def _tensors(args: Any) -> list[torch.Tensor]:
     return [value for _, value in tree.flatten(args) if isinstance(value, torch.Tensor)]
 
 
-def _in_inductor_graph_pool(calls: list[list[int]]) -> list[bool]:
-    """For each call, whether its outputs lie in memory that torch.compile's CUDA graphs reuse by design."""
+def _inductor_graphs_active() -> bool:
+    """Whether torch.compile runs CUDA graphs in this process; their outputs are reused by design."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
-    manager = trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False) if trees else None
-    if manager is None:
-        return [False] * len(calls)
-    # Private pools: memory that graphs own. Which of them is the manager's own differs between releases.
-    segments = [s for s in _memory_snapshot() if tuple(s.get("segment_pool_id", (0, 0))) != (0, 0)]
-    spans = [(s["address"], s["address"] + s["total_size"]) for s in segments]
-    return [bool(c) and all(any(low <= p < high for low, high in spans) for p in c) for c in calls]
+    return bool(trees and trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False))
 
 
 def _digest(tensor: torch.Tensor) -> list[float]:
