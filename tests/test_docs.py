@@ -77,19 +77,23 @@ def test_the_commands_of_the_readme_run_in_their_order(
     monkeypatch.chdir(tmp_path)
     # A lock of the test's own: elsewhere on this machine someone may be measuring.
     monkeypatch.setattr("trackside.store.lock._lock_folder", lambda: tmp_path)
+    # Each template imports torch, which takes longer than the calls that are timed here.
+    monkeypatch.setattr("trackside.comparison.trial._TEMPLATES", 1)
     for text, code in shown_commands(ROOT / "README.md"):
         words = shlex.split(text)
         compares = words[0] == "compare" and "--explain" not in words
         if compares:
-            # A first look takes seconds; what its two pairs of workers say about time is not tested here.
+            # A first look takes seconds; what two pairs of workers say about time on a busy machine is not
+            # tested here, but what it says about outputs is.
             words += ["--quick", "--budget", "5"]
         returned = cli.main(words)
-        output = capsys.readouterr().out
-        assert output
+        output, narration = capsys.readouterr()
+        assert output, narration
         if words[0] == "verify":
             assert "never certified" in output
             assert returned == 1
         elif compares and code == 0:
-            assert returned in (0, 4), output
+            assert not re.search(r"rejected|REJECTED", output), output
+            assert returned != 2, output
         else:
             assert returned == code, output
