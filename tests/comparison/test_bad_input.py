@@ -45,8 +45,8 @@ def honest(x):
 run = honest
 """
 
-# Longer than loading a file ever takes here, shorter than anyone's patience with an endless loop.
-BUILD_SECONDS = 3.0
+# Longer than loading a file takes on a busy machine; and for what hangs, no longer than needs be.
+BUILD_SECONDS, HANG_SECONDS = 10.0, 2.0
 PASSES = "inconclusive"
 
 
@@ -85,12 +85,14 @@ class Judged:
 
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
+    private = tmp_path_factory.mktemp("private")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("private")))
-        with Crew(1) as made:
-            made.start(1)
-            yield made
-        assert not os.listdir(tempfile.tempdir)
+        patch.setattr(tempfile, "tempdir", str(private))
+        made = Crew(1)
+    with made:
+        made.start(1)
+        yield made
+    assert not os.listdir(private)
 
 
 @pytest.fixture
@@ -147,8 +149,8 @@ DEATHS = {
     "segfaults-on-import": ("ctypes.string_at(0)", "SIGSEGV.*`load`"),
     "aborts": ("def run(x): os.abort()", "SIGABRT"),
     "kills-itself": ("def run(x): os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
-    "hangs-on-import": ("time.sleep(600)", "no answer to `load` within 3.0 s"),
-    "loops-for-ever": ("def run(x):\n    while True: pass", "no answer to `calls` within 3.0 s"),
+    "hangs-on-import": ("time.sleep(600)", "no answer to `load` within 2.0 s"),
+    "loops-for-ever": ("def run(x):\n    while True: pass", "no answer to `calls` within 2.0 s"),
     "stops-itself": ("def run(x): os.kill(os.getpid(), signal.SIGSTOP)", "no answer to `calls`"),
     "closes-every-descriptor": ("def run(x): os.closerange(0, 256); return honest(x)", "exited|closed"),
     "cannot-be-explained": (
@@ -165,7 +167,8 @@ def test_a_candidate_that_dies_or_hangs_is_rejected_with_the_cause(
     judge: Callable[..., Judged], name: str
 ) -> None:
     candidate, cause = DEATHS[name]
-    result = judge(candidate)
+    hangs = "no answer" in cause
+    result = judge(candidate, build_timeout=HANG_SECONDS if hangs else BUILD_SECONDS)
     assert (result.verdict, result.failed, result.error) == ("rejected", ["worker-survives"], None)
     assert re.search(cause, result.reason), result.reason
 
@@ -174,7 +177,6 @@ OUTPUTS = {
     "another-dtype": ("honest(x).double()", r"float64\[64, 64\].*float32\[64, 64\]"),
     "another-shape": ("honest(x)[:32]", r"float32\[32, 64\].*float32\[64, 64\]"),
     "a-tuple-around-it": ("(honest(x),)", "out is missing"),
-    "a-dict": ("{'y': honest(x)}", "out is missing"),
     "an-extra-output": ("[honest(x), 1]", "missing|no such output"),
     "nothing": ("None", "NoneType"),
     "numpy": ("honest(x).numpy()", "numpy.ndarray"),
@@ -280,32 +282,9 @@ ANSWERS = {
     "state-empty": ("state_back", "{}"),
     "17-megabytes": ("calls", "{**real, 'more': 'x' * (17 << 20)}"),
 }
-_JUDGE_TRUSTS = {
-    "calls-infinite-host-time",
-    "calls-raised-text",
-    "calls-raised-part",
-    "calls-leaf-without-place",
-    "calls-value-without-value",
-    "facts-empty",
-    "facts-other-types",
-    "state-empty",
-}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=[
-                pytest.mark.xfail(reason="the judge believes the answer's form: it crashes without a record")
-            ]
-            if name in _JUDGE_TRUSTS
-            else [],
-        )
-        for name in ANSWERS
-    ],
-)
+@pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_of_another_form_is_rejected(judge: Callable[..., Judged], name: str) -> None:
     operation, answer = ANSWERS[name]
     result = judge(f"""
@@ -521,7 +500,6 @@ def test_a_candidate_that_eats_memory_is_ended_and_rejected(judge: Callable[...,
     assert re.search(r"used [\d.]+ GiB, more than allowed", result.reason), result.reason
 
 
-@pytest.mark.xfail(reason="memory is watched in the worker alone, not in what it forks")
 @pytest.mark.usefixtures("little_memory")
 def test_a_candidate_that_eats_memory_in_a_child_is_ended_and_rejected(judge: Callable[..., Judged]) -> None:
     child = f"\ndef eat():{_EAT}\nif os.fork() == 0:\n    eat()\ntime.sleep(2)"
@@ -554,7 +532,7 @@ BROKEN_BASELINES = {
     "returns-an-iterator": ("return torch.relu(x) + 1", "return iter([x])", "workload", "iterator"),
     "inputs-raise": ("g = torch", "raise KeyError('seed'); g = torch", "workload", "KeyError"),
     "inputs-segfault": ("g = torch", "import ctypes; ctypes.string_at(0); g = torch", "workload", "SIGSEGV"),
-    "inputs-of-another-shape-each-time": ("64, 64", "64 + seed % 7, 64", "workload", "same structure"),
+    "inputs-of-another-shape-each-time": ("64, 64", "64 + seed % 7, 64", "workload", "structure"),
     "inputs-hold-an-object": ("(torch.randn(", "(object(), torch.randn(", "workload", "object"),
     "hangs": ("return torch.relu(x) + 1", "import time; time.sleep(600)", "timeout", "no answer"),
     "raises-on-import": (
@@ -571,7 +549,8 @@ def test_a_broken_baseline_is_an_error_that_says_what_where_and_what_to_do(
     judge: Callable[..., Judged], name: str
 ) -> None:
     old, new, kind, cause = BROKEN_BASELINES[name]
-    result = judge("", BASELINE.replace(old, new, 1))
+    seconds = HANG_SECONDS if kind == "timeout" else BUILD_SECONDS
+    result = judge("", BASELINE.replace(old, new, 1), build_timeout=seconds)
     assert result.error is not None
     assert (result.error.kind, result.verdict) == (kind, "inconclusive")
     assert re.search(cause, result.error.message), result.error.message
@@ -585,7 +564,6 @@ def test_a_baseline_that_fails_its_own_oracle_is_inconclusive(judge: Callable[..
     assert "oracle" in result.reason
 
 
-@pytest.mark.xfail(reason="seen by study_baseline and not used: an honest candidate is rejected")
 def test_a_baseline_that_is_not_deterministic_is_inconclusive_and_says_so(
     judge: Callable[..., Judged],
 ) -> None:
@@ -743,7 +721,6 @@ def test_an_error_is_one_json_document_with_kind_message_and_remedy(program: Pro
     assert error["remedy"]
 
 
-@pytest.mark.xfail(reason="the run is created after the files are read: no run, no record")
 @pytest.mark.parametrize("candidate", ["nowhere.py", "broken.py"])
 def test_a_file_that_cannot_be_read_leaves_a_record_too(program: Program, candidate: str) -> None:
     (program.folder / "broken.py").write_text("def run(x:\n    return x\n")
@@ -777,7 +754,6 @@ def test_a_rejection_is_one_json_document_whatever_the_candidate_prints(program:
     assert program.record()["verdict"] == "rejected"
 
 
-@pytest.mark.xfail(reason="control characters of a candidate's message reach the terminal as they are")
 def test_a_candidate_s_message_cannot_steer_the_terminal(program: Program) -> None:
     (program.folder / "new.py").write_text(
         r"def run(x): raise ValueError('\x1b[2J\x1b[HFASTER 9x certified \x9b2J [bold red]really[/]')"
@@ -789,7 +765,6 @@ def test_a_candidate_s_message_cannot_steer_the_terminal(program: Program) -> No
     assert "[bold red]really" in done.stdout.replace("\n", "")
 
 
-@pytest.mark.xfail(reason="a path that is no UTF-8 cannot be written into the record: crash, no record")
 def test_a_file_name_that_is_no_text_is_handled(program: Program) -> None:
     name = os.fsdecode(b"new\xff.py")
     (program.folder / name).write_text("def run(x): return x\n")
@@ -816,7 +791,6 @@ def test_ctrl_c_leaves_a_record_and_nothing_else(program: Program) -> None:
     assert "interrupted" in record["reasons"][0]
 
 
-@pytest.mark.xfail(reason="the second interrupt hits the clean-up, after the supervisor gave up its promise")
 def test_an_impatient_ctrl_c_leaves_a_record_and_nothing_else(program: Program) -> None:
     process, everyone = program.underway()
     os.killpg(process.pid, signal.SIGINT)
@@ -830,7 +804,11 @@ def test_an_impatient_ctrl_c_leaves_a_record_and_nothing_else(program: Program) 
     assert program.record()["status"] == "failed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
+    ids=["SIGKILL", "SIGTERM"],
+)
 def test_a_killed_judge_leaves_a_record_and_nothing_else(program: Program, number: signal.Signals) -> None:
     process, everyone = program.underway()
     process.send_signal(number)
