@@ -33,7 +33,7 @@ demo: $(STAMP)  ## one honest candidate and one that cheats, compared on this ma
 	@$(BIN)/trackside runs show last --json | grep -q '"verdict": "rejected"'
 
 test: $(STAMP)  ## the tests that need no GPU and no patience
-	$(BIN)/python -m pytest -q -m "not gpu and not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not gpu and not slow"
 
 check: $(STAMP)  ## lint, format, types, import graph
 	$(BIN)/ruff check .

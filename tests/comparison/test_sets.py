@@ -55,7 +55,6 @@ def test_a_derived_set_mixes_two_draws_and_is_new_each_time() -> None:
     assert not torch.equal(first, second)
 
 
-@pytest.mark.xfail(reason="the mask is rolled by another shift for every leaf")
 def test_leaves_of_one_shape_share_the_mask_so_that_relations_between_them_survive() -> None:
     def inputs(seed: int) -> Any:
         x = normal(seed, 500)

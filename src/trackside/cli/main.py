@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from trackside import __version__
-from trackside.records.errors import TracksideError
+from trackside.records.errors import TracksideError, printable
 
 __all__ = ["VERBS", "main"]
 
@@ -128,7 +128,7 @@ def _report(error: TracksideError, arguments: list[str]) -> int:
     if "--json" in own:
         print(json.dumps(error.as_json(), indent=2))
     else:
-        print(f"error: {error.message}\nremedy: {error.remedy}", file=sys.stderr)
+        print(printable(f"error: {error.message}\nremedy: {error.remedy}"), file=sys.stderr)
     return error.exit_code
 
 

@@ -46,6 +46,16 @@ _ITEM_BYTES = {
     "bool": 1,
 }
 
+# What an answer must hold; `calls` is taken apart where it is used.
+_ANSWERS: dict[str, dict[str, Any]] = {
+    "load": {"has_state": bool},
+    "setup": {"leaves": dict},
+    "adopt": {"adopted": bool},
+    "state_back": {"digests": dict},
+    "facts": {"flags": dict, "replaced": list, "hooks": list, "device_peak": int},
+}
+_REPORT = "please report this as a defect, with the two files"
+
 _clock = time.perf_counter_ns
 
 
@@ -245,6 +255,10 @@ class Bench:
         except ProcessFailed as error:
             self._blame(arm, op, error)
             raise
+        if not _well_formed(op, answer):
+            if arm.name == CANDIDATE:
+                self.ledger.failed("protocol-intact", f"the candidate's answer to `{op}` is malformed")
+            raise TracksideError("internal", f"the {arm.name}'s answer to `{op}` is malformed", _REPORT)
         raised = answer.get("raised")
         if raised:
             where = f" at {raised['where']}" if raised["where"] else ""
@@ -324,9 +338,9 @@ class Bench:
             if len(times) != count or len(host) != count or not all(0 <= t < 1e15 for t in times):
                 raise ValueError("times")
             times, host = [times[i] for i in shown], [host[i] for i in shown]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             self.ledger.failed("protocol-intact", f"the {arm.name}'s answer to `calls` is malformed")
-            raise TracksideError("internal", "a worker's answer is malformed", "please report this") from None
+            raise TracksideError("internal", "a worker's answer is malformed", _REPORT) from None
         made = [
             Call(c, s, d, f, t, h)
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
@@ -364,7 +378,7 @@ class Bench:
             self.ledger.failed(
                 "protocol-intact", f"the {arm.name}'s description of its outputs is malformed: {error!r}"
             )
-            raise TracksideError("internal", "a worker's answer is malformed", "please report this") from None
+            raise TracksideError("internal", "a worker's answer is malformed", _REPORT) from None
 
     def forget(self, slots: Sequence[Slot]) -> None:
         self.ask(
@@ -378,12 +392,35 @@ def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 
 
+def _well_formed(op: str, answer: dict[str, Any]) -> bool:
+    """Whether an answer has the fields and types that our own worker gives it."""
+    raised = answer.get("raised")
+    if raised is not None:
+        words = isinstance(raised, dict) and all(
+            isinstance(raised.get(k), str) for k in ("type", "message", "where")
+        )
+        return words and isinstance(raised.get("memory", False), bool)
+    return all(
+        name in answer and isinstance(answer[name], kind) for name, kind in _ANSWERS.get(op, {}).items()
+    ) and all(isinstance(item, str) for name in ("replaced", "hooks") for item in answer.get(name) or [])
+
+
 def _validate(fact: Any, capacity: int) -> None:
     """Facts come from the candidate's process: types and bounds are checked before anyone uses them."""
     if not isinstance(fact, dict) or not isinstance(fact["path"], str) or not isinstance(fact["kind"], str):
         raise TypeError("leaf")
+    if fact["kind"] == "value":
+        value = fact["value"]
+        if not isinstance(
+            value["float"] if isinstance(value, dict) else value, str | int | float | bool | None
+        ):
+            raise TypeError("value")
     if fact["kind"] != "tensor":
         return
+    if fact["copied"] is not True and fact["copied"] is not False:
+        raise TypeError("copied")
+    if fact["copied"] and fact["span"] and "offset" not in fact:
+        raise ValueError("place")
     sizes = [*fact["shape"], *fact["stride"], fact["span"], fact["storage"]]
     if not all(isinstance(n, int) and n >= 0 for n in sizes) or len(fact["shape"]) != len(fact["stride"]):
         raise ValueError("sizes")

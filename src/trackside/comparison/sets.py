@@ -125,12 +125,14 @@ class Feeder:
         order = torch.randperm(len(self._bases), generator=g).tolist()
         a, b = self._bases[order[0]], self._bases[order[1]]
         made = []
+        shifts: dict[tuple[int, ...], int] = {}
         for i, (x, y) in enumerate(zip(a.tensors, b.tensors, strict=True)):
             if not self.varies[i]:
                 made.append(x)
                 continue
             mask = self._mask(tuple(x.shape))
             shift = int(torch.randint(0, max(1, mask.numel()), (1,), generator=g))
+            shift = shifts.setdefault(tuple(x.shape), shift)
             rolled = torch.roll(mask.reshape(-1), shift).reshape(mask.shape)
             mixed = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
             made.append(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +34,7 @@ from trackside.machine.facts import facts as machine_facts
 from trackside.machine.facts import fingerprint
 from trackside.machine.telemetry import Recorder
 from trackside.records.compare import CompareRecord
-from trackside.records.errors import TracksideError
+from trackside.records.errors import TracksideError, printable
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import Run, RunStore
 from trackside.workload import formats
@@ -142,13 +144,49 @@ def run_trial(
     Raises:
         TracksideError: wrong use, an unusable baseline, or no way to run here; a record is written too.
     """
-    base = formats.describe(options.baseline, "baseline")
-    cand = formats.describe(options.candidate, "candidate", base.format)
-    _require_device(options)
     store = RunStore(options.store)
     run = store.new_run("compare")
+    try:
+        base = formats.describe(options.baseline, "baseline")
+        cand = formats.describe(options.candidate, "candidate", base.format)
+        _require_device(options)
+    except TracksideError as error:
+        with suppress(TracksideError):
+            store.write_record(run, seal(_unstarted(options, run, _reason(error))).to_dict())
+        raise
     trial = _Trial(options, base, cand, store, run, progress, crew)
     return trial.run()
+
+
+def _unstarted(options: Options, run: Run, reason: str) -> CompareRecord:
+    """The record of a comparison whose files could not be read."""
+    return CompareRecord.model_validate(
+        {
+            "run_id": run.id,
+            "status": "failed",
+            "verdict": "inconclusive",
+            "certified": False,
+            "certificate": "none",
+            "claim": options.claim,
+            "holds": False,
+            "speedup": None,
+            "checks": [],
+            "reasons": [printable(reason)],
+            "options": _plain(options.to_record()),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": 0.0,
+            "version": trackside.__version__,
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Text that JSON can hold: a file name need not be UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_plain(k): _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def default_threads(kind: str) -> int:
@@ -203,17 +241,17 @@ class _Trial:
 
     def run(self) -> CompareRecord:
         failure: BaseException | None = None
-        with ExitStack() as stack:
+        with _one_interrupt(), ExitStack() as stack:
             try:
                 self._with_processes(stack)
             except BaseException as caught:
                 failure = caught
-        if failure is None:
-            return self._write(self._record())
-        reason = _reason(failure)
-        with suppress(TracksideError):
-            self._write(self._record(status="failed", verdict="inconclusive", reasons=[reason]))
-        raise failure
+                reason = _reason(caught)
+                with suppress(TracksideError):
+                    self._write(self._record(status="failed", verdict="inconclusive", reasons=[reason]))
+        if failure is not None:
+            raise failure
+        return self._write(self._record())
 
     def _write(self, record: CompareRecord) -> CompareRecord:
         sealed = seal(record)
@@ -331,6 +369,8 @@ class _Trial:
         study = outcome.study = study_baseline(
             bench, self.files[BASELINE], self.base.format, dict(facts), seed, options.build_timeout
         )
+        # Beside a wrong baseline, or without an oracle, nothing can be said of the candidate.
+        bench.ledger.settle()
         timeout = max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns / 1e9)
         bench.arms[BASELINE].call_timeout = max(timeout, 60.0)
         self.progress({"phase": "audit"})
@@ -465,57 +505,65 @@ class _Trial:
         options = self.options
         shapes = [_shape_record(o) for o in self.outcomes]
         verdict = verdict or worst_of([o.verdict for o in self.outcomes])
-        main = next((s for s, o in zip(shapes, self.outcomes, strict=True) if o.verdict == verdict), None)
+        # Of several shapes with that verdict, the one with the smallest ratio speaks for the run.
+        alike = [s for s, o in zip(shapes, self.outcomes, strict=True) if o.verdict == verdict]
+        main = min(alike, key=lambda s: s["speedup"]["ratio"] if s["speedup"] else 0.0, default=None)
         certificate = self._certificate(verdict) if status == "done" else "none"
         holds = verdict == "faster" or (options.claim == "not-slower" and verdict == "equivalent")
         record = CompareRecord.model_validate(
-            {
-                "run_id": self.run_.id,
-                "status": status,
-                "verdict": verdict,
-                "certified": certificate != "none",
-                "certificate": certificate,
-                "claim": options.claim,
-                "holds": holds,
-                "speedup": main["speedup"] if main else None,
-                "checks": main["checks"] if main else [],
-                "reasons": reasons if reasons is not None else (main or {}).get("reasons", []),
-                "accuracy": main["accuracy"] if main else {},
-                "timings": main["timings"] if main else {},
-                "memory": main["memory"] if main else {},
-                "floor": main["floor"] if main else None,
-                "statistics": main["statistics"] if main else {},
-                "shapes": shapes if len(shapes) > 1 or (shapes and shapes[0]["shape"] is not None) else [],
-                "baseline": {
-                    "path": str(self.base.path),
-                    "format": self.base.format,
-                    "sha256": self.base.sha256,
-                    "files": self.base.files,
-                },
-                "candidate": {
-                    "path": str(self.cand.path),
-                    "format": self.cand.format,
-                    "sha256": self.cand.sha256,
-                    "files": self.cand.files,
-                },
-                "environment": {
-                    "fingerprint": fingerprint(self.machine),
-                    "device": options.device,
-                    "threads": self.threads,
-                    "cpus": self.cpus,
-                    "cpu": self.machine.cpu.model,
-                    "gpus": [g.name for g in self.machine.gpus],
-                    "kernel": self.machine.kernel,
-                    "software": asdict(self.machine.software),
-                    "folder": os.getcwd(),
-                    "flags": self.outcomes[0].study.flags if self.outcomes and self.outcomes[0].study else {},
-                },
-                "telemetry": self.telemetry,
-                "options": options.to_record(),
-                "started": self.started,
-                "seconds": time.monotonic() - self.began,
-                "version": trackside.__version__,
-            }
+            _plain(
+                {
+                    "run_id": self.run_.id,
+                    "status": status,
+                    "verdict": verdict,
+                    "certified": certificate != "none",
+                    "certificate": certificate,
+                    "claim": options.claim,
+                    "holds": holds,
+                    "speedup": main["speedup"] if main else None,
+                    "checks": main["checks"] if main else [],
+                    "reasons": reasons if reasons is not None else (main or {}).get("reasons", []),
+                    "accuracy": main["accuracy"] if main else {},
+                    "timings": main["timings"] if main else {},
+                    "memory": main["memory"] if main else {},
+                    "floor": main["floor"] if main else None,
+                    "statistics": main["statistics"] if main else {},
+                    "shapes": shapes
+                    if len(shapes) > 1 or (shapes and shapes[0]["shape"] is not None)
+                    else [],
+                    "baseline": {
+                        "path": str(self.base.path),
+                        "format": self.base.format,
+                        "sha256": self.base.sha256,
+                        "files": self.base.files,
+                    },
+                    "candidate": {
+                        "path": str(self.cand.path),
+                        "format": self.cand.format,
+                        "sha256": self.cand.sha256,
+                        "files": self.cand.files,
+                    },
+                    "environment": {
+                        "fingerprint": fingerprint(self.machine),
+                        "device": options.device,
+                        "threads": self.threads,
+                        "cpus": self.cpus,
+                        "cpu": self.machine.cpu.model,
+                        "gpus": [g.name for g in self.machine.gpus],
+                        "kernel": self.machine.kernel,
+                        "software": asdict(self.machine.software),
+                        "folder": os.getcwd(),
+                        "flags": self.outcomes[0].study.flags
+                        if self.outcomes and self.outcomes[0].study
+                        else {},
+                    },
+                    "telemetry": self.telemetry,
+                    "options": options.to_record(),
+                    "started": self.started,
+                    "seconds": time.monotonic() - self.began,
+                    "version": trackside.__version__,
+                }
+            )
         )
         if status == "done":
             self._save_quads()
@@ -635,6 +683,24 @@ def _shape_record(o: _Outcome) -> dict[str, Any]:
         "floor": o.floor,
         "statistics": statistics,
     }
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Let the first Ctrl-C through and no other, so that cleaning up is not cut short."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def first(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _reason(failure: BaseException) -> str:

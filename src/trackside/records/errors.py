@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, get_args
 
-__all__ = ["ERROR_KINDS", "ErrorKind", "TracksideError"]
+__all__ = ["ERROR_KINDS", "ErrorKind", "TracksideError", "printable"]
 
 ErrorKind = Literal[
     "usage",  # the command line or a call's arguments are wrong
@@ -23,6 +23,12 @@ ERROR_KINDS: Final[tuple[str, ...]] = get_args(ErrorKind)
 # finding or a failed claim, and CI must be able to tell the two apart.
 _EXIT_CODES: Final[dict[str, int]] = {"unsupported": 3, "device": 3, "timeout": 124}
 _EXIT_CODE_OTHERWISE: Final = 2
+
+
+def printable(text: str) -> str:
+    """Text from elsewhere as a terminal may show it: control characters and broken encodings as escapes."""
+    whole = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in whole)
 
 
 class TracksideError(Exception):

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trackside.records.errors import printable
+
 __all__ = ["explain", "render"]
 
 _COLOURS = {
@@ -26,6 +28,13 @@ _MARKS = {
     "unknown": ("magenta", "?"),
     "not_applicable": ("dim", "–"),
 }
+_STATUS_WORDS = {
+    "pass": "passed",
+    "warn": "warned",
+    "fail": "failed",
+    "unknown": "unknown",
+    "not_applicable": "not applicable",
+}
 _MEANING = {
     "faster": "the candidate is faster and its outputs are right",
     "equivalent": "no difference beyond the threshold; outputs are right",
@@ -37,15 +46,35 @@ _MEANING = {
 
 
 def render(record: dict[str, Any], console: Console) -> None:
-    """Print a compare record."""
+    """Print a compare record. What comes from a candidate is shown as text and never steers the terminal."""
+    record = _cleaned(record)
     _headline(record, console)
-    for reason in record["reasons"]:
-        console.print(Text.assemble(("  why  ", "bold"), reason))
+    _rows([("why", reason, "") for reason in record["reasons"]], console)
     if record["shapes"]:
         _shapes(record, console)
     _evidence(record, console)
-    _checks(record["checks"], console)
+    _checks(record, console)
     _closing(record, console)
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _cleaned(item) for key, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, list) else value
+
+
+def _rows(rows: list[tuple[str, str, str]], console: Console) -> None:
+    """Name and text in two columns, so that long text wraps under itself."""
+    if not rows:
+        return
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text, style in rows:
+        table.add_row(Text(name, style=style or "bold"), Text(text))
+    console.print(table)
 
 
 def _headline(record: dict[str, Any], console: Console) -> None:
@@ -191,39 +220,45 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         console.print(table)
 
 
-def _checks(checks: list[dict[str, Any]], console: Console) -> None:
+def _checks(record: dict[str, Any], console: Console) -> None:
+    checks = record["checks"]
     if not checks:
         return
-    groups = {status: [c for c in checks if c["status"] == status] for status in _MARKS}
+    late = [c for c in checks if c["status"] == "unknown" and c["detail"].startswith("not reached")]
     line = Text("  checks  ", style="bold")
-    for status, found in groups.items():
-        colour, mark = _MARKS[status]
+    for status, (colour, mark) in _MARKS.items():
+        found = [c for c in checks if c["status"] == status and c not in late]
         if found:
-            line.append(f"{mark} {len(found)} {status.replace('_', ' ')}   ", style=colour)
-    console.print(line)
-    for status in ("fail", "warn", "unknown"):
-        colour, mark = _MARKS[status]
-        shown = [c for c in groups[status] if not c["detail"].startswith("not reached")]
-        for check in shown:
-            console.print(Text.assemble((f"    {mark} {check['id']}  ", colour), check["detail"]))
-    late = [c["id"] for c in groups["unknown"] if c["detail"].startswith("not reached")]
+            line.append(f"{mark} {len(found)} {_STATUS_WORDS[status]}   ", style=colour)
     if late:
-        console.print(Text(f"    ? not reached: {', '.join(late)}", style="dim"))
+        line.append(f"… {len(late)} not reached", style="dim")
+    console.print(line)
+    told = set(record["reasons"])
+    shown = [
+        c
+        for status in ("fail", "warn", "unknown")
+        for c in checks
+        if c["status"] == status and c not in late and f"{c['id']}: {c['detail']}" not in told
+    ]
+    _rows(
+        [(f"  {_MARKS[c['status']][1]} {c['id']}", c["detail"], _MARKS[c["status"]][0]) for c in shown],
+        console,
+    )
 
 
 def _closing(record: dict[str, Any], console: Console) -> None:
-    run_id = record["run_id"]
-    verdict = record["verdict"]
+    run_id, verdict = record["run_id"], record["verdict"]
     failed = next((c["id"] for c in record["checks"] if c["status"] == "fail"), None)
-    after = {
-        "faster": f"trackside verify {run_id}" if record["certified"] else f"trackside runs show {run_id}",
-        "inconclusive": f"{_again(record)} --budget {2 * record['options'].get('budget', 60):.0f}",
-    }.get(verdict, f"trackside compare --explain {failed}" if failed else f"trackside runs show {run_id}")
-    console.print(
-        Text.assemble(
-            ("  run  ", "bold"), f"{run_id}, {record['seconds']:.0f} s   ", ("next: ", "bold"), after
-        )
-    )
+    again = f"trackside runs show {run_id}"
+    if verdict == "faster" and record["certified"]:
+        again = f"trackside verify {run_id}"
+    elif failed is not None:
+        again = f"trackside compare --explain {failed}"
+    elif verdict == "inconclusive" and record["baseline"] is not None:
+        again = f"{_again(record)} --budget {2 * record['options'].get('budget', 60):.0f}"
+    # Not wrapped: an id or a command that is broken over two lines cannot be copied.
+    console.print(Text.assemble(("  run   ", "bold"), f"{run_id}, {record['seconds']:.0f} s"), soft_wrap=True)
+    console.print(Text.assemble(("  next  ", "bold"), again), soft_wrap=True)
     console.print()
 
 

@@ -125,7 +125,11 @@ class RunStore:
                 except FileExistsError:
                     continue
                 start = {"id": run_id, "verb": verb, "started_ns": now_ns, "host": socket.gethostname()}
-                worker = {"pid": os.getpid(), "process": _process_mark(os.getpid()), "argv": sys.argv}
+                worker = {
+                    "pid": os.getpid(),
+                    "process": _process_mark(os.getpid()),
+                    "argv": [os.fsencode(a).decode("utf-8", "backslashreplace") for a in sys.argv],
+                }
                 write_json(run.folder / START_FILE, start | worker)
                 fsync_folder(self._runs)
                 return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -402,14 +403,17 @@ class Fleet:
             del log[:-_LOG_BYTES]
 
     def _watch_memory(self, process: Process) -> None:
-        try:
-            pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-        except (OSError, ValueError, IndexError):
-            return
-        if pages * 4096 > self._memory_limit:
-            process.over_memory = pages * 4096
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+        """End a worker that, with whatever it forked, holds more than it may."""
+        used, pids = 0, [process.pid]
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                used += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+                pids += [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        if used > self._memory_limit:
+            process.over_memory = used
+            for pid in reversed(pids):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}

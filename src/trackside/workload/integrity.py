@@ -93,7 +93,7 @@ class Watch:
             for holder in holders:
                 for name, value in list(vars(holder).items()):
                     function = getattr(value, "__func__", value)
-                    if isinstance(function, types.FunctionType | types.BuiltinFunctionType):
+                    if callable(function) and not isinstance(value, type):
                         code = getattr(function, "__code__", None)
                         self._codes.append((f"{holder.__name__}.{name}", (holder, name, value), code))
 

@@ -53,7 +53,10 @@ class Snapshot:
     """A state as it was, to be restored before each checked call."""
 
     def __init__(self, state: Any) -> None:
-        self.tensors = [(tensor, _clone(_detach(tensor))) for tensor in walk(state).values()]
+        self.tensors = [(tensor, tensor.data, _clone(_detach(tensor))) for tensor in walk(state).values()]
+        self.containers = [
+            (c, dict(c) if isinstance(c, dict) else list(c)) for c in _containers(state, set())
+        ]
         self.modules = _instances(state, torch.nn.Module)
         self.optimizers = [
             (o, [dict(g) for g in o.param_groups])
@@ -63,9 +66,12 @@ class Snapshot:
         self.gradients = [(p, p.grad) for m in self.modules for p in m.parameters()]
 
     def restore(self) -> None:
+        for container, kept in self.containers:
+            _refill(container, kept)
         with torch.no_grad():
-            for tensor, saved in self.tensors:
+            for tensor, data, saved in self.tensors:
                 # .data: the copy must not count as a mutation that autograd sees.
+                tensor.data = data
                 tensor.data.copy_(saved)
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
@@ -73,6 +79,38 @@ class Snapshot:
             optimizer.state.clear()
             for group, saved_group in zip(optimizer.param_groups, groups, strict=True):
                 group.update({k: v for k, v in saved_group.items() if k != "params"})
+
+
+def _containers(value: Any, seen: set[int], depth: int = _MAX_DEPTH) -> list[Any]:
+    """Dicts and lists, attribute dicts among them, whose entries `run` could reassign."""
+    if depth == 0 or id(value) in seen or isinstance(value, torch.Tensor | torch.optim.Optimizer | type):
+        return []
+    seen.add(id(value))
+    if isinstance(value, dict | list):
+        inner = value.values() if isinstance(value, dict) else value
+        return [value, *(found for item in list(inner) for found in _containers(item, seen, depth - 1))]
+    if isinstance(value, tuple):
+        return [found for item in value for found in _containers(item, seen, depth - 1)]
+    if hasattr(value, "__dict__") and (isinstance(value, torch.nn.Module) or not callable(value)):
+        return _containers(vars(value), seen, depth - 1)
+    return []
+
+
+def _refill(container: Any, kept: Any) -> None:
+    if len(container) == len(kept) and all(
+        a is b
+        for a, b in zip(
+            container.values() if isinstance(container, dict) else container,
+            kept.values() if isinstance(kept, dict) else kept,
+            strict=True,
+        )
+    ):
+        return
+    container.clear()
+    if isinstance(container, dict):
+        container.update(kept)
+    else:
+        container.extend(kept)
 
 
 def _instances(value: Any, kind: type[Any], depth: int = _MAX_DEPTH) -> list[Any]:
