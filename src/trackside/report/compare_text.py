@@ -35,6 +35,7 @@ _STATUS_WORDS = {
     "unknown": "unknown",
     "not_applicable": "not applicable",
 }
+_WORTH_TELLING_S = 1.0
 _MEANING = {
     "faster": "the candidate is faster and its outputs are right",
     "equivalent": "no difference beyond the threshold; outputs are right",
@@ -114,13 +115,17 @@ def _shapes(record: dict[str, Any], console: Console) -> None:
     console.print(table)
 
 
+def _calls(count: int) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
+
+
 def _evidence(record: dict[str, Any], console: Console) -> None:
     rows: list[tuple[str, str]] = []
     base, cand = record["timings"].get("baseline", {}), record["timings"].get("candidate", {})
     commands = _compares_commands(record)
     names = {
         "device": "cold cache, device" if record["environment"].get("device", "cpu") != "cpu" else "time",
-        "hot": "hot cache, device",
+        "hot": "hot, launch included",
         "wall": "wall time of a run" if commands else "wall, with sync",
         "cpu": "CPU time of a run",
     }
@@ -143,8 +148,8 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         rows.append(
             (
                 "judge's clock",
-                f"{speed['bounded']:.3f}× [{speed['bounded_low']:.3f}, "
-                f"{speed['bounded_high']:.3f}]; cannot exclude a lie of {speed['lie_us']:.1f} µs a call",
+                f"at least {speed['bounded_low']:.2f}× ({speed['bounded']:.2f}× in the middle), from handing "
+                f"inputs over to holding outputs; a liar could hide {duration(speed['lie_us'])} a call",
             )
         )
     if statistics:
@@ -153,7 +158,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
                 "statistics",
                 f"{statistics['pairs']} {'blocks' if commands else 'worker pairs'}, "
                 f"{statistics['quads_kept']} of {statistics['quads']} quads kept, "
-                f"{'a run' if commands else str(statistics['calls_per_slot']) + ' calls'} a slot, "
+                f"{'a run' if commands else _calls(statistics['calls_per_slot'])} a slot, "
                 f"threshold ±{statistics['delta']:.1%}"
                 + ("; host-bound: launches could not be hidden" if statistics.get("host_bound") else ""),
             )
@@ -188,8 +193,9 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         rows.append(
             (
                 "physical floor",
-                f"{floor['candidate_over_floor']:.1f}× above {duration(floor['seconds'] * 1e6)} for "
-                f"{floor['bytes'] / 1e6:.1f} MB at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
+                f"{floor['candidate_over_floor']:.1f} times the least possible: "
+                f"{duration(floor['seconds'] * 1e6)} for {floor['bytes'] / 1e6:.1f} MB "
+                f"at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
             )
         )
     memory = record["memory"]
@@ -203,7 +209,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
                     f"{memory['candidate'][kind] / 2**20:.0f} MiB",
                 )
             )
-    if record["timings"].get("break_even_calls"):
+    if record["timings"].get("break_even_calls") and cand["build_s"] - base["build_s"] > _WORTH_TELLING_S:
         rows.append(
             (
                 "build",
@@ -257,8 +263,8 @@ def _closing(record: dict[str, Any], console: Console) -> None:
     elif verdict == "inconclusive" and record["baseline"] is not None:
         again = f"{_again(record)} --budget {2 * record['options'].get('budget', 60):.0f}"
     # Not wrapped: an id or a command that is broken over two lines cannot be copied.
-    console.print(Text.assemble(("  run   ", "bold"), f"{run_id}, {record['seconds']:.0f} s"), soft_wrap=True)
-    console.print(Text.assemble(("  next  ", "bold"), again), soft_wrap=True)
+    console.print(Text.assemble(("  run  ", "bold"), f"{run_id}, {record['seconds']:.0f} s"), soft_wrap=True)
+    console.print(Text.assemble(("  next: ", "bold"), again), soft_wrap=True)
     console.print()
 
 
