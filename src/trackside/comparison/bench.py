@@ -152,7 +152,7 @@ class Bench:
     def ask(self, op: str, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
         """Ask the reference process; what goes wrong there is never the candidate's fault."""
         try:
-            answer = self.reference.ask(op, _REFERENCE_TIMEOUT, fds, **message)
+            answer = self.reference.ask(op, self._patience(op), fds, **message)
         except ProcessFailed as error:
             raise TracksideError(
                 "workload",
@@ -173,6 +173,11 @@ class Bench:
                 else "repair the baseline file; it is the authority on inputs and reference",
             )
         return answer
+
+    def _patience(self, op: str) -> float:
+        """The user's code may take the build's time to load; later on an oracle may be slow."""
+        loading = ("load", "setup", "specify")
+        return self.build_timeout if op in loading else max(self.build_timeout, _REFERENCE_TIMEOUT)
 
     def draw(self, kind: str = "fresh", base: int | None = None) -> int | None:
         """A new set's id, or None when that kind of set cannot be made from these inputs."""
@@ -277,7 +282,7 @@ class Bench:
             check = "protocol-intact" if error.how == "forged" else "worker-survives"
             self.ledger.failed(check, text, log=error.log[-1000:])
         raise TracksideError(
-            "timeout" if error.how == "timeout" else "workload",
+            {"timeout": "timeout", "memory": "device"}.get(error.how, "workload"),  # type: ignore[arg-type]
             f"{text}; its output ends: {error.log[-500:]}",
             "make the file run on its own first",
         ) from error
@@ -305,7 +310,10 @@ class Bench:
         count = len(sets) + repeat
         shown = [*slots[:-1], count - 1]
         t0 = _clock()
+        # Filled while the arm is frozen: no thread of it can watch the slots and start before go.
         self.ask("fill", arm=arm.name, slots=slots, sets=list(sets))
+        if arm.process.frozen:
+            arm.process.thaw()
         answer = self.tell(
             arm,
             "calls",
@@ -335,7 +343,7 @@ class Bench:
             host = [int(t) for t in answer["host"]]
             hooks = [str(h) for h in answer["hooks"]]
             enqueued = int(answer["enqueued"])
-            if len(times) != count or len(host) != count or not all(0 <= t < 1e15 for t in times):
+            if len(times) != count or len(host) != count or not all(0 < t < 1e15 for t in times):
                 raise ValueError("times")
             times, host = [times[i] for i in shown], [host[i] for i in shown]
         except (KeyError, TypeError, ValueError, OverflowError):

@@ -17,7 +17,7 @@ from trackside.comparison.audit import (
     learn,
     match_parameters,
 )
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Slot
 from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.quads import quad_log_ratio
 from trackside.stats.spread import quads_needed, robust_sigma
@@ -32,6 +32,9 @@ _ARENA_BYTES = {"cpu": 192 << 20, "cuda": 4 << 30}
 _MIN_QUADS, _MAX_QUADS, _FIRST_QUADS = 6, 60, 10
 # Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
 _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
+# Waking up and stopping again takes microseconds; more than this is work. A helper process that an arm keeps
+# (a compile worker, a resource tracker) sleeps.
+_FROZEN_NS, _STRANGER_SHARE = 2_000_000, 0.05
 # Share of a quad's time that checking its outputs may take on top.
 _CHECK_SHARE = 0.8
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
@@ -215,7 +218,6 @@ def _warm(bench: Bench, plan: Plan, clock: Callable[[], float]) -> None:
     while True:
         for name, seen in best.items():
             arm = bench.arms[name]
-            arm.process.thaw()
             # A first call may load kernels or compile from the cache, so it has the build's time.
             slot = bench.run(
                 arm, bench.draw_timed(), [bench.seed()], flushes=plan.flushes, timeout=bench.build_timeout
@@ -240,12 +242,12 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
     order = "ABBA" if bench.rng.random() < 0.5 else "BAAB"
     seen = {BASELINE: 0, CANDIDATE: 0}
     slots: list[tuple[str, int, Slot]] = []
+    others = _strangers(bench)
     began = time.monotonic_ns()
     for letter in order:
         name = BASELINE if letter == "A" else CANDIDATE
         arm, group = bench.arms[name], seen[name]
         seen[name] += 1
-        arm.process.thaw()
         slot = bench.run(arm, groups[group], seeds[group], mode=mode, flushes=plan.flushes)
         arm.process.freeze()
         slots.append((name, group, slot))
@@ -264,6 +266,7 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
             result.samples.setdefault((name, "hot"), []).extend(c.ns for c in calls)
         else:
             result.samples.setdefault((name, "device"), []).extend(c.ns for c in calls)
+    _check_frozen(bench, others, ended - began)
     result.calls += sum(len(s.calls) for n, _, s in slots if n == CANDIDATE)
     _check_quad(bench, study, slots, (ended - began) / 1e9)
     return quad
@@ -293,8 +296,6 @@ def _check_quad(bench: Bench, study: Study, slots: list[tuple[str, int, Slot]], 
 def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
     """What is read once per pair, after its last quad: leftovers, inputs, flags, memory."""
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
-    _check_leftovers(bench, base, cand)
-    cand.process.thaw()
     last = bench.draw_timed()[0]
     slot = bench.run(cand, [last], [bench.seed()])
     bench.tell(cand, "inputs_back", 60, slot=0)
@@ -308,31 +309,32 @@ def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
     bench.ledger.settle()
 
 
-def _check_leftovers(bench: Bench, base: Arm, cand: Arm) -> None:
-    """With the candidate frozen, nothing of it may run while the baseline does."""
-    known = [base.process, cand.process, bench.reference]
-    cand.process.freeze()
-    base.process.thaw()
-    before = bench.fleet.strangers(known)
-    started = time.monotonic_ns()
-    sets = bench.draw_timed()
-    slot = bench.run(base, sets, [bench.seed()])
-    bench.forget([slot])
-    while time.monotonic_ns() - started < 20_000_000:
-        time.sleep(0.002)
-    after = bench.fleet.strangers(known)
-    window = time.monotonic_ns() - started
-    ran = {pid: after[pid] - before.get(pid, 0) for pid in after if pid in before}
-    busy = {pid: ns for pid, ns in ran.items() if ns > 0.05 * window}
+def _check_frozen(bench: Bench, before: dict[int, int], window_ns: int) -> None:
+    """While an arm is frozen nothing of it may run: not itself, woken by a helper, nor what it started."""
+    for arm in bench.arms.values():
+        if arm.process.ran_frozen_ns > _FROZEN_NS:
+            bench.ledger.failed(
+                "no-leftovers",
+                f"the {arm.name} used {arm.process.ran_frozen_ns / 1e6:.0f} ms of CPU while it was frozen: "
+                "something wakes it in the other arm's slots",
+            )
+    after = _strangers(bench)
+    ran = {pid: after[pid] - before.get(pid, 0) for pid in after}
+    busy = {pid: ns for pid, ns in ran.items() if ns > max(_FROZEN_NS, _STRANGER_SHARE * window_ns)}
     if busy:
         pid, ns = max(busy.items(), key=lambda item: item[1])
         bench.ledger.failed(
             "no-leftovers",
-            f"process {pid}, started by a worker, used {ns / 1e6:.0f} ms of CPU in "
-            f"{window / 1e6:.0f} ms while the candidate was frozen",
+            f"process {pid}, started by a worker, used {ns / 1e6:.0f} ms of CPU in a quad of "
+            f"{window_ns / 1e6:.0f} ms",
         )
     else:
-        bench.ledger.passed("no-leftovers", "nothing ran while the candidate was frozen")
+        bench.ledger.passed("no-leftovers", "nothing of a frozen arm ran")
+
+
+def _strangers(bench: Bench) -> dict[int, int]:
+    """CPU time of processes beside the arms and the reference; what an arm forked is among them."""
+    return bench.fleet.strangers([*(arm.process for arm in bench.arms.values()), bench.reference])
 
 
 def _middle(values: list[float]) -> float:

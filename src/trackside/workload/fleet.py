@@ -56,6 +56,20 @@ def _cpu_ns(pid: int) -> int:
         return 0
 
 
+def _children(pid: int) -> list[int]:
+    """Processes below `pid`, found without reading all of /proc."""
+    found: list[int] = []
+    stack = [pid]
+    while stack:
+        parent = stack.pop()
+        with contextlib.suppress(OSError, ValueError):
+            for task in os.listdir(f"/proc/{parent}/task"):
+                below = [int(p) for p in Path(f"/proc/{parent}/task/{task}/children").read_text().split()]
+                found += below
+                stack += below
+    return found
+
+
 def _state(pid: int) -> str:
     """The letter of proc(5): T stopped, Z a zombie; X also when there is no such process."""
     try:
@@ -162,8 +176,13 @@ class Process:
         return ProcessFailed(self.name, "died", how, self.log())
 
     def freeze(self) -> None:
-        """Stop the process and wait until it has."""
+        """Stop the process with what it forked, and wait until it has."""
         with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGSTOP)
+            for child in _children(self.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGSTOP)
+            # Once more: a child may have woken it before it was stopped itself.
             os.kill(self.pid, signal.SIGSTOP)
             deadline = time.monotonic() + _FREEZE_SECONDS
             while time.monotonic() < deadline and _state(self.pid) not in "TtZX":
@@ -175,8 +194,9 @@ class Process:
     def thaw(self) -> None:
         if self.frozen:
             self.ran_frozen_ns += max(0, _cpu_ns(self.pid) - self._cpu_when_frozen)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGCONT)
+        for pid in (*_children(self.pid), self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         self.frozen = False
 
     def kill(self) -> None:
