@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from trackside.comparison.sets import PROBES, Feeder, InputSet, structure_of
+from trackside.comparison.probe_kinds import PROBES
+from trackside.comparison.sets import Feeder, InputSet, structure_of
 
 
 def feeder(inputs: Any) -> Feeder:

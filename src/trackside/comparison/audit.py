@@ -9,6 +9,7 @@ from typing import Any
 from trackside.comparison import tolerance
 from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call, Slot
 from trackside.comparison.checks import Ledger
+from trackside.comparison.probe_kinds import PROBES
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
 
@@ -17,7 +18,6 @@ __all__ = ["AUDIT_SLOTS", "Study", "audit_candidate", "check_call", "probe", "st
 AUDIT_SLOTS = 3
 # Outputs held at once when looking for a ring of shared buffers: as many as memory and a second allow.
 _MOST_RETAINED, _RETAINED_BYTES, _RETAINED_NS = 24, 2 << 30, 1e9
-PROBES = ("signs", "small", "large", "one-element", "mixed-scales")
 # How long a deferred write has to show itself, in seconds.
 _LATE = 0.05
 # Probes look for answers that are wrong, not imprecise, and know the baseline's error from one call only.

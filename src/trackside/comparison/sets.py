@@ -9,16 +9,15 @@ from typing import Any
 
 import torch
 
+from trackside.comparison.probe_kinds import SCALES
 from trackside.workload import tree
 from trackside.workload.memory import ALIGN, align
 
-__all__ = ["PROBES", "Feeder", "InputSet", "structure_of"]
+__all__ = ["Feeder", "InputSet", "structure_of"]
 
 # Enough base draws that two derived sets hardly ever mix the same two.
 _BASES = 4
 _SAMPLE = 1 << 20
-
-PROBES = ("signs", "small", "large", "one-element", "mixed-scales")
 
 
 class InputSet:
@@ -182,10 +181,10 @@ def _bend(
             )
             return x * row[:, None] * row[None, :]
         return torch.where(torch.rand(x.shape, generator=g, device=x.device) < 0.5, -x, x)
-    if kind in ("small", "large"):
+    if kind in SCALES:
         if "unit rows" in structure or "row sums" in structure:
             return None
-        return x * (2.0**-6 if kind == "small" else 2.0**3)
+        return x * SCALES[kind]
     if kind == "mixed-scales":
         if rigid or any(s in structure for s in ("unit rows", "symmetric")):
             return None
