@@ -13,16 +13,13 @@ from trackside.comparison.probe_kinds import PROBES
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
 
-__all__ = ["AUDIT_SLOTS", "Study", "audit_candidate", "check_call", "probe", "study_baseline"]
+__all__ = ["AUDIT_SLOTS", "Study", "audit_candidate", "check_call", "probe", "study_baseline", "suspicious"]
 
 AUDIT_SLOTS = 3
 # Outputs held at once when looking for a ring of shared buffers: as many as memory and a second allow.
 _MOST_RETAINED, _RETAINED_BYTES, _RETAINED_NS = 24, 2 << 30, 1e9
 # How long a deferred write has to show itself, in seconds.
 _LATE = 0.05
-# Probes look for answers that are wrong, not imprecise, and know the baseline's error from one call only.
-_PROBE_SLACK = 4
-_RANDOM_SLACK = 8
 # Baseline calls after which its error per bin is known well enough; each costs as much as a check.
 _ENOUGH_LEARNED = 12
 # Beyond this rms error the baseline does not compute what its oracle says, in any precision.
@@ -51,6 +48,7 @@ class Study:
     candidate_bins: dict[str, Bins] = field(default_factory=dict)
     learned: int = 0
     checked: int = 0
+    screened: int = 0
     flags: dict[str, Any] = field(default_factory=dict)
     state_paths: dict[str, Any] = field(default_factory=dict)
     probes: dict[str, str] = field(default_factory=dict)
@@ -201,16 +199,21 @@ def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
                 )
         else:
             ledger.passed("oracle-available", f"{proof['kind']}, bits verified")
-            condition = bench.ask("condition", set=first, seed=seed)
-            for leaf in condition["leaves"]:
-                # Where the oracle is no wider than the output the baseline's own error reads as zero.
-                if _dtype_of(study, leaf["path"]) == "float64":
-                    tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
+    _learn_condition(bench, study, first, seed)
     for slot in slots[:2]:
         learn(bench, study, slot.calls[0])
     _judge_baseline(ledger, study)
     study.run_ns = min(s.calls[0].ns for s in slots)
     bench.forget(slots)
+
+
+def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
+    """Where nothing is wider than the output the baseline's error reads as zero: take that of input noise."""
+    for leaf in bench.ask("condition", set=first, seed=seed)["leaves"]:
+        narrow = study.random or _dtype_of(study, leaf["path"]) == "float64"
+        # Noise that moves a random choice says nothing about rounding.
+        if narrow and tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE:
+            tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
 
 
 def learn(bench: Bench, study: Study, call: Call) -> None:
@@ -285,17 +288,18 @@ def _changes_later(bench: Bench, arm: Arm, slot: Slot) -> dict[str, Any] | None:
     answer = bench.tell(arm, "again", arm.call_timeout + 10, seconds=_LATE)
     if answer.get("overwritten"):
         return {"graph": True}
+    graphs = answer.get("graphs") is True
     again = [bench.id() for _ in slot.calls]
     sizes = [max((f["offset"] + f["span"] for f in c.leaves if "offset" in f), default=0) for c in slot.calls]
     bench.ask("take", arm=arm.name, slots=list(range(len(again))), calls=again, bytes=sizes)
     found = None
     for index, (call, second) in enumerate(zip(slot.calls, again, strict=True)):
-        answer = bench.ask("same_bytes", first=call.id, second=second, leaves=call.leaves)
-        if answer and found is None:
-            found = {"call": index, **answer}
+        differs = bench.ask("same_bytes", first=call.id, second=second, leaves=call.leaves)
+        if differs and found is None:
+            found = {"call": index, **differs}
     bench.ask("forget", sets=[], calls=again)
     last = len(slot.calls) - 1
-    if found is not None and found["call"] < last and answer.get("graphs") is True:
+    if found is not None and found["call"] < last and graphs:
         return {"graph": True}
     return found
 
@@ -483,6 +487,34 @@ def check_call(
     study.checked += 1
 
 
+def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
+    """Whether a candidate call lies so far from the baseline's on the same inputs that the oracle must look.
+
+    Both may be off the oracle, the candidate by its allowance and the baseline by a quarter of that at most;
+    what lies further apart is for the oracle to judge. What is structured otherwise is suspicious too.
+    """
+    mine, theirs = (
+        [(f["path"], _word(f), f.get("alias"), f.get("copied", True)) for f in c.leaves]
+        for c in (call, standard)
+    )
+    if mine != theirs:
+        return True
+    answer = bench.ask(
+        "screen", call=call.id, other=standard.id, leaves=call.leaves, other_leaves=standard.leaves
+    )
+    study.screened += 1
+    for leaf in answer["leaves"]:
+        if leaf.get("same"):
+            continue
+        if leaf.get("mismatches") or leaf.get("nonfinite"):
+            return True
+        allowances = tolerance.allow(study.bins.get(leaf["path"], {}), leaf["dtype"], study.declared)
+        wider = {n: tolerance.Allowance(1.25 * a.rms, 1.25 * a.largest) for n, a in allowances.items()}
+        if any(n not in wider for n in leaf["bins"]) or tolerance.exceeds(leaf["bins"], wider) is not None:
+            return True
+    return False
+
+
 def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str) -> None:
     mine, theirs = {f["path"]: f for f in call.leaves}, {f["path"]: f for f in standard.leaves}
     missing = [p for p in theirs if p not in mine]
@@ -587,22 +619,8 @@ def _check_leaf(
     base = study.bins.get(path, {})
     dtype = leaf["dtype"]
     if check == "holds-on-probes":
-        # A probe's scale is its own: only the baseline on the very same inputs is a measure for it.
-        base = {}
-        for other in bench.ask(
-            "check", call=standard.id, set=standard.set, seed=standard.seed, leaves=standard.leaves
-        )["leaves"]:
-            if other["path"] == path and "bins" in other:
-                tolerance.merge(base, other["bins"])
+        base = _probe_errors(bench, study, standard, path)
     allowances = tolerance.allow(base, dtype, study.declared)
-    if study.random and study.declared is None:
-        # The expected values carry the baseline's own rounding, whose size is not known here.
-        allowances = {
-            n: tolerance.Allowance(_RANDOM_SLACK * a.rms, _RANDOM_SLACK * a.largest)
-            for n, a in allowances.items()
-        }
-    if check == "holds-on-probes":
-        allowances = _probe_allowances(allowances)
     # A bin that no baseline call has met is judged by the nearest that one has.
     for number in leaf["bins"]:
         if number not in allowances and allowances:
@@ -628,10 +646,16 @@ def _check_leaf(
         tolerance.merge(study.candidate_bins.setdefault(path, {}), leaf["bins"])
 
 
-def _probe_allowances(allowances: dict[str, tolerance.Allowance]) -> dict[str, tolerance.Allowance]:
-    """Wider, and alike everywhere: one scaled element makes large errors where the oracle may be small."""
-    most = _PROBE_SLACK * max((a.largest for a in allowances.values()), default=0.0)
-    return {number: tolerance.Allowance(most, most) for number in allowances}
+def _probe_errors(bench: Bench, study: Study, standard: Call, path: str) -> Bins:
+    """A probe's scale is its own: errors of the baseline there, and of half an ulp of noise on its inputs."""
+    base: Bins = {}
+    on = {"set": standard.set, "seed": standard.seed}
+    rows = bench.ask("check", (), call=standard.id, leaves=standard.leaves, **on)["leaves"]
+    rows += bench.ask("condition", (), **on)["leaves"]
+    for row in rows:
+        if row["path"] == path and "bins" in row:
+            tolerance.merge(base, row["bins"])
+    return base
 
 
 def _digits(value: Any) -> str:

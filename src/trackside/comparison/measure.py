@@ -16,11 +16,12 @@ from trackside.comparison.audit import (
     check_inputs,
     learn,
     match_parameters,
+    suspicious,
 )
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Slot
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call, Slot
 from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.quads import quad_log_ratio
-from trackside.stats.spread import quads_needed, robust_sigma
+from trackside.stats.spread import quads_for_half_width, robust_sigma
 
 __all__ = ["Measurement", "Pair", "Plan", "Quad", "measure", "plan_batch"]
 
@@ -29,14 +30,18 @@ __all__ = ["Measurement", "Pair", "Plan", "Quad", "measure", "plan_batch"]
 _SLOT_NS = {"cpu": 10e6, "cuda": 8e6}
 _MAX_BATCH = {"cpu": 32, "cuda": 96}
 _ARENA_BYTES = {"cpu": 192 << 20, "cuda": 4 << 30}
-_MIN_QUADS, _MAX_QUADS, _FIRST_QUADS = 6, 60, 10
+# A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU.
+_MIN_QUADS = {"cpu": 30, "cuda": 8}
+_MAX_QUADS = 120
+# Whatever the budget, so many.
+_FEWEST_QUADS = 6
 # Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
 _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # Waking up and stopping again takes microseconds; more than this is work. A helper process that an arm keeps
 # (a compile worker, a resource tracker) sleeps.
 _FROZEN_NS, _STRANGER_SHARE = 2_000_000, 0.05
-# Share of a quad's time that checking its outputs may take on top.
-_CHECK_SHARE = 0.8
+# Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
+_SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.3
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
 _FLUSH_NS = 80e3
 _MAX_FLUSHES = 24
@@ -112,7 +117,8 @@ class Measurement:
     samples: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     """(arm, series) -> times of single calls in ns; series are `device`, `hot` and `wall`."""
     calls: int = 0
-    checked: int = 0
+    slot_seconds: float = 0.0
+    oracle_seconds: float = 0.0
 
 
 def plan_batch(study: Study, spec_bytes: int, output_bytes: int, device: str, flushes: int) -> int:
@@ -146,7 +152,6 @@ def measure(
     running = RunningSignSequence()
     began = clock()
     sizes = max(1, plan.batch + (plan.kind == "cuda"))
-    per_pair: int | None = None
     for index in range(plan.pairs):
         pair = Pair(index)
         seed = bench.seed()
@@ -173,19 +178,17 @@ def measure(
                         "quads": running.n,
                         "low": math.exp(low) if math.isfinite(low) else None,
                         "high": math.exp(high) if math.isfinite(high) else None,
-                        "quads_planned": per_pair,
+                        "quads_planned": _quads_per_pair([*result.pairs, pair], plan),
                     }
                 )
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
-            if counted >= _MIN_QUADS and (clock() >= share or counted >= (per_pair or _FIRST_QUADS)):
+            wanted = _quads_per_pair([*result.pairs, pair], plan)
+            if counted >= _FEWEST_QUADS and (clock() >= share or counted >= wanted):
                 break
             if clock() >= began + plan.seconds * 1.5:
                 break
         _close_pair(bench, study, pair)
         result.pairs.append(pair)
-        if per_pair is None:
-            per_pair = _quads_per_pair(pair, plan)
-    result.checked = study.checked
     return result
 
 
@@ -202,13 +205,21 @@ def _verdict_mode(plan: Plan) -> str:
     return "plain" if plan.kind == "cpu" else ("wall" if plan.metric == "wall" else "cold")
 
 
-def _quads_per_pair(pair: Pair, plan: Plan) -> int:
-    ratios = [q.log_ratio for q in pair.quads if q.mode == _verdict_mode(plan)]
-    sigma = robust_sigma(ratios) if len(ratios) > 2 else plan.delta
-    # Label-blind: the spread does not know which arm is the faster.
-    return int(
-        min(_MAX_QUADS, max(_MIN_QUADS, math.ceil(quads_needed(max(sigma, 1e-4), plan.delta) / plan.pairs)))
-    )
+def _quads_per_pair(pairs: list[Pair], plan: Plan) -> int:
+    """Quads that make the interval half a delta wide to either side, by the spread inside the pairs so far.
+
+    Blind to the labels: the spread does not know which arm is the faster.
+    """
+    inside: list[float] = []
+    for pair in pairs:
+        ratios = [q.log_ratio for q in pair.quads if q.mode == _verdict_mode(plan)]
+        middle = _middle(sorted(ratios)) if ratios else 0.0
+        inside += [r - middle for r in ratios]
+    least = _MIN_QUADS[plan.kind]
+    if len(inside) < least:
+        return least
+    wanted = quads_for_half_width(robust_sigma(inside), plan.delta / 2, plan.pairs)
+    return max(least, min(_MAX_QUADS, wanted))
 
 
 def _warm(bench: Bench, plan: Plan, clock: Callable[[], float]) -> None:
@@ -268,12 +279,14 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
             result.samples.setdefault((name, "device"), []).extend(c.ns for c in calls)
     _check_frozen(bench, others, ended - began)
     result.calls += sum(len(s.calls) for n, _, s in slots if n == CANDIDATE)
-    _check_quad(bench, study, slots, (ended - began) / 1e9)
+    _check_quad(bench, study, slots, (ended - began) / 1e9, result)
     return quad
 
 
-def _check_quad(bench: Bench, study: Study, slots: list[tuple[str, int, Slot]], seconds: float) -> None:
-    """Check a secret choice among this quad's calls, drawn after they ran; at least one."""
+def _check_quad(
+    bench: Bench, study: Study, slots: list[tuple[str, int, Slot]], seconds: float, result: Measurement
+) -> None:
+    """Compare calls with the baseline's on the same inputs, in secret order, and some with the oracle."""
     table = {(name, group): slot for name, group, slot in slots}
     pairs = [
         (c, b)
@@ -281,16 +294,27 @@ def _check_quad(bench: Bench, study: Study, slots: list[tuple[str, int, Slot]], 
         for c, b in zip(table[CANDIDATE, g].calls, table[BASELINE, g].calls, strict=True)
     ]
     bench.rng.shuffle(pairs)
-    deadline = time.monotonic() + _CHECK_SHARE * seconds
-    for done, (call, standard) in enumerate(pairs):
-        if done and time.monotonic() > deadline:
+    result.slot_seconds += seconds
+    began = time.monotonic()
+    for call, standard in pairs:
+        # The oracle takes its turn whenever its share has grown enough; nobody can tell when that is.
+        due = result.oracle_seconds <= _ORACLE_SHARE * result.slot_seconds
+        if not due and time.monotonic() > began + _SCREEN_SHARE * seconds:
             break
-        learn(bench, study, standard)
-        check_call(bench, study, call, standard, label=f"timed call {call.id}")
+        if due or study.random or suspicious(bench, study, call, standard):
+            result.oracle_seconds += _consult_oracle(bench, study, call, standard)
     for _name, _group, slot in slots:
         if slot.hooks and _name == CANDIDATE:
             bench.ledger.failed("harness-intact", f"the candidate left {', '.join(slot.hooks)} installed")
     bench.forget([slot for _, _, slot in slots])
+
+
+def _consult_oracle(bench: Bench, study: Study, call: Call, standard: Call) -> float:
+    """Check a call against the oracle; returns the seconds that took."""
+    began = time.monotonic()
+    learn(bench, study, standard)
+    check_call(bench, study, call, standard, label=f"timed call {call.id}")
+    return time.monotonic() - began
 
 
 def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:

@@ -56,7 +56,6 @@ class _Reference:
         self._taken: dict[int, torch.Tensor] = {}
         self._spare: list[torch.Tensor] = []
         self._answers: dict[tuple[int, int], Answer] = {}
-        self._random = False
 
     def loop(self) -> None:
         self._channel.send({"ready": True})
@@ -349,7 +348,7 @@ class _Reference:
 
     def _op_use_baseline_as_oracle(self, request: dict[str, Any]) -> dict[str, Any]:
         """For random operators: the baseline's own output under the same seed is what is expected."""
-        self._random = True
+        self._oracle.use_precision(None)
         self._answers.clear()
         return {}
 
@@ -379,6 +378,19 @@ class _Reference:
             results.append(
                 {"path": path, **self._compare(self._leaf(request["call"], fact), answer[path], request)}
             )
+        return {"leaves": results}
+
+    def _op_screen(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How far one call's outputs lie from another's on the same inputs, leaf by leaf; no oracle runs."""
+        others = {fact["path"]: fact for fact in request["other_leaves"]}
+        results = []
+        for fact in request["leaves"]:
+            found = self._leaf(request["call"], fact)
+            wanted = self._leaf(request["other"], others[fact["path"]])
+            if _same_bits(found, wanted):
+                results.append({"path": fact["path"], "same": True})
+            else:
+                results.append({"path": fact["path"], **self._compare(found, wanted, request)})
         return {"leaves": results}
 
     def _compare(self, found: Any, wanted: Any, request: dict[str, Any]) -> dict[str, Any]:
@@ -481,13 +493,26 @@ class _Reference:
     def _op_condition(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that half an ulp of input noise causes: no honest arithmetic can be asked to do better."""
         made, seed = self._sets[request["set"]], request["seed"]
-        answer = self._answer(request["set"], seed)
         g = torch.Generator(self._device).manual_seed(seed + 1)
         scale = max((_HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
-        moved = self._oracle.answer(jittered(made.rebuilt(), scale, g), seed)
+        if self._oracle.precision is None:
+            # In the baseline's own types half an ulp would be rounded away; a whole one is not.
+            answer = self._oracle.answer(made.rebuilt(), seed)
+            moved = self._oracle.answer(
+                made.rebuilt(
+                    [
+                        b.to(a.dtype)
+                        for a, b in zip(made.tensors, jittered(list(made.tensors), 2 * scale, g), strict=True)
+                    ]
+                ),
+                seed,
+            )
+        else:
+            answer = self._answer(request["set"], seed)
+            moved = self._oracle.answer(jittered(made.rebuilt(), scale, g), seed)
         return {
             "leaves": [
-                {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v)}
+                {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v.double())}
                 for p, v in answer.items()
                 if isinstance(v, torch.Tensor)
                 and v.is_floating_point()
@@ -555,6 +580,12 @@ class _Reference:
         tensor = torch.as_strided(raw.view(dtype), fact["shape"], fact["stride"])
         tensor = tensor.conj() if fact.get("conj") else tensor
         return tensor.neg() if fact.get("neg") else tensor
+
+
+def _same_bits(found: Any, wanted: Any) -> bool:
+    if isinstance(found, torch.Tensor) and isinstance(wanted, torch.Tensor):
+        return found.dtype == wanted.dtype and torch.equal(found, wanted)
+    return type(found) is type(wanted) and bool(found == wanted)
 
 
 def _picks_equal_key(found: torch.Tensor, wanted: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:

@@ -24,6 +24,8 @@ VERDICTS = ("rejected", "not-comparable", "slower", "inconclusive", "equivalent"
 
 _MAX_DROPPED = 0.40
 _FISHER_ALPHA = 0.01
+# So few drops cannot move a median, however they fall.
+_FEW_DISTURBED = 0.1
 # A worker's clock that claims more than twice what the judge's clock allows at most is not believed.
 _BELIEVED_SHARE = 0.5
 # Gains below this are left to the intervals.
@@ -85,19 +87,20 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
         return {id(q) for q in quads}
     ratios = np.array([q.busy for q in quads])
     arms = np.array([list(q.order) for q in quads])
-    mask = quiet.keep_quiet(ratios, arms)
-    dropped = 1 - float(mask.mean())
+    mask = quiet.keep_quiet(ratios, arms, max_drop=_MAX_DROPPED)
+    dropped, disturbed = 1 - float(mask.mean()), quiet.disturbed_share(ratios, arms)
     p = quiet.fisher_exact(*quiet.arm_disturbances(ratios, arms))
-    if p < _FISHER_ALPHA and dropped > 0.1:
-        ledger.warned(
+    if p < _FISHER_ALPHA and disturbed > _FEW_DISTURBED:
+        ledger.failed(
             "machine-quiet",
-            f"disturbed slots fall unevenly on the two arms (Fisher p = {p:.4f}); {dropped:.0%} of "
-            "quads were dropped",
+            f"disturbed slots fall unevenly on the two arms (Fisher p = {p:.4f}; {disturbed:.0%} of quads): "
+            "what is left would favour one of them; run again on a quieter machine",
         )
-    elif dropped >= _MAX_DROPPED:
-        ledger.warned(
+    elif disturbed > _MAX_DROPPED:
+        ledger.failed(
             "machine-quiet",
-            f"{dropped:.0%} of quads were disturbed by other work and dropped (the most that may be)",
+            f"{disturbed:.0%} of quads were disturbed by other work, and {_MAX_DROPPED:.0%} at most may be "
+            "dropped: run again on a quieter machine",
         )
     else:
         ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed, evenly over both arms")

@@ -70,6 +70,13 @@ class Telemetry:
             "reasons": self._reasons(rows),
         }
 
+    def stolen(self, t0_ns: int, t1_ns: int, cpus: Collection[int]) -> float:
+        """The largest share of the time between two times in which a hypervisor kept one of these CPUs."""
+        first, last = self._enclosing(t0_ns, t1_ns)
+        seconds = self._seconds(first, last)
+        taken = (self._growth(f"cpu.steal.{cpu}", first, last) for cpu in cpus)
+        return max(taken, default=0.0) / seconds if seconds else 0.0
+
     def disturbances(self, t0_ns: int, t1_ns: int, cpus: Collection[int] | None = None) -> list[str]:
         """What may have spoiled a measurement between two times; empty if nothing that was watched did.
 
@@ -304,6 +311,10 @@ class Recorder:
     def window(self, t0_ns: int, t1_ns: int) -> dict[str, Any]:
         """`Telemetry.window` while the recorder runs."""
         return self._around(t0_ns, t1_ns).window(t0_ns, t1_ns)
+
+    def stolen(self, t0_ns: int, t1_ns: int, cpus: Collection[int]) -> float:
+        """`Telemetry.stolen` while the recorder runs."""
+        return self._around(t0_ns, t1_ns).stolen(t0_ns, t1_ns, cpus)
 
     def disturbances(self, t0_ns: int, t1_ns: int, cpus: Collection[int] | None = None) -> list[str]:
         """`Telemetry.disturbances` while the recorder runs; samples now if the last sample is before t1."""

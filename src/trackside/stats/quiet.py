@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["arm_disturbances", "fisher_exact", "keep_quiet"]
+__all__ = ["arm_disturbances", "disturbed_share", "fisher_exact", "keep_quiet"]
 
 
 def keep_quiet(
@@ -31,6 +31,11 @@ def keep_quiet(
         keep = np.zeros(len(worst), dtype=np.bool_)
         keep[np.argsort(worst, kind="stable")[: len(worst) - droppable]] = True
     return keep
+
+
+def disturbed_share(ratios: npt.ArrayLike, arms: npt.ArrayLike, limit: float = 1.02) -> float:
+    """Share of the quads that `keep_quiet` would drop if it might drop any number."""
+    return float((_excess(ratios, arms, limit)[0].max(axis=1) >= limit).mean())
 
 
 def arm_disturbances(

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["iqr_rel", "mad", "median", "quads_needed", "quantile", "robust_sigma"]
+from trackside.stats.special import t_quantile
+
+__all__ = ["iqr_rel", "mad", "median", "quads_for_half_width", "quads_needed", "quantile", "robust_sigma"]
 
 # A normal distribution's standard deviation over its median absolute deviation.
 _SIGMA_PER_MAD = 1.4826
@@ -55,6 +57,20 @@ def quads_needed(sigma: float, delta: float) -> int:
     if not (math.isfinite(delta) and delta > 0):
         raise ValueError(f"delta must be positive and finite, found {delta}")
     return max(1, math.ceil(_QUADS_AT_SIGMA * (sigma / delta) ** 2))
+
+
+def quads_for_half_width(sigma: float, half_width: float, pairs: int) -> int:
+    """Quads for each of `pairs` worker pairs, after which the t interval over their medians is that narrow.
+
+    It goes by the spread inside the pairs alone: what differs between them, no number of quads makes smaller.
+    """
+    if pairs < 2:
+        raise ValueError(f"an interval needs at least two pairs, found {pairs}")
+    if not (math.isfinite(sigma) and sigma >= 0 and half_width > 0):
+        raise ValueError(f"needed a spread and a positive half-width, found {sigma} and {half_width}")
+    # A median of n varies by sqrt(pi/2n) of the spread.
+    scale = t_quantile(0.975, pairs - 1) * math.sqrt(math.pi / 2 / pairs)
+    return max(1, math.ceil((scale * sigma / half_width) ** 2))
 
 
 def _checked(values: _Values) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -239,6 +239,7 @@ class Fleet:
         self._selector = selectors.DefaultSelector()
         self._watched: list[Process] = []
         self._template_pids: set[int] = set()
+        self._awake_pids: set[int] = set()
         self._template_channels: list[Channel] = []
         self._over = threading.Event()
         ours, theirs = pair()
@@ -284,6 +285,20 @@ class Fleet:
         theirs.close()
         self._template_channels.append(ours)
         return Template(ours, log=log)
+
+    @contextlib.contextmanager
+    def awake(self, cpus: Sequence[int]) -> Iterator[None]:
+        """Keep these CPUs from falling idle meanwhile."""
+        self._supervisor.send({"op": "awake", "cpus": list(cpus)})
+        pids = set(self._supervisor.receive(10)["pids"])
+        self._awake_pids |= pids
+        try:
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._awake_pids -= pids
 
     def spawn(
         self,
@@ -360,7 +375,7 @@ class Fleet:
     def strangers(self, known: Sequence[Process]) -> dict[int, int]:
         """CPU time in ns of live processes below the supervisor that are neither templates nor `known`."""
         # By process id: a worker's orphan has a template's command line and, by adoption, its parent too.
-        ours = self._template_pids | {p.pid for p in known}
+        ours = self._template_pids | self._awake_pids | {p.pid for p in known}
         found = [pid for pid in descendants(self._process.pid) if pid not in ours and _state(pid) not in "ZX"]
         return {pid: _cpu_ns(pid) for pid in found}
 

@@ -47,6 +47,8 @@ def main(argv: list[str]) -> None:
                 pid = _start_template(fd, request)
                 os.close(fd)
                 channel.send({"pid": pid})
+            elif request["op"] == "awake":
+                channel.send({"pids": [_start_awake(cpu) for cpu in request["cpus"]]})
             elif request["op"] == "fallback":
                 fallback = request
                 channel.send({"ok": True})
@@ -89,6 +91,12 @@ def _start_template(fd: int, request: dict[str, Any]) -> int:
     )
     log.close()
     return template.pid
+
+
+def _start_awake(cpu: int) -> int:
+    command = [sys.executable, "-P", "-m", "trackside.workload.awake", str(cpu)]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, cwd="/").pid
 
 
 def descendants(root: int) -> list[int]:

@@ -74,7 +74,9 @@ def _become(request: dict[str, Any], control: int, log: int) -> None:
     code = 1
     try:
         sandbox.die_with_parent()
-        os.setsid()
+        # A group of its own, but the supervisor's session: sessions share CPUs equally (autogroup), whatever
+        # the priorities of their processes, and `awake` must always lose.
+        os.setpgid(0, 0)
         # Ctrl-C belongs to the judge, which ends its workers itself. What the supervisor ignores is put back:
         # programs that user code starts would inherit it, and could not be terminated.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
