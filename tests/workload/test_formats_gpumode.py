@@ -37,9 +37,8 @@ def test_a_folder_without_its_utils_loads_and_runs_on_a_cpu(task: Path) -> None:
     output = baseline.call(None, args)
     assert output is room
     assert baseline.reference is None
-    assert baseline.check is not None
-    assert baseline.check(pair, output.clone()) == (True, "")
-    good, message = baseline.check(pair, output + 1)
+    assert baseline.module.check_implementation(pair, output.clone()) == (True, "")
+    good, message = baseline.module.check_implementation(pair, output + 1)
     assert not good
     assert "256 elements differ" in message
     assert not baseline.has_state
@@ -59,8 +58,7 @@ def test_torch_means_cuda_again_once_the_inputs_are_made(task: Path) -> None:
 def test_a_utils_module_is_found_beside_the_folder_or_above_it(task: Path, place: str) -> None:
     (task / place).write_text(SHARED_UTILS)
     baseline = load(task, "baseline")
-    assert baseline.check is not None
-    assert baseline.check(None, None) == (True, "shared")
+    assert baseline.module.check_implementation(None, None) == (True, "shared")
     assert sys.modules["utils"].ORIGIN == "shared"
     assert str((task / place).resolve()) in describe(task, "baseline").files
 
@@ -72,11 +70,9 @@ def test_the_source_that_task_yml_names_is_found_in_another_family(data: Path, t
     shared.write_text("def verbose_allclose(a, b): return ['from the other family']")
     (tmp_path / "problems" / "utils.py").write_text("def verbose_allclose(a, b): return ['wrong']")
     baseline = load(task, "baseline")
-    assert baseline.check is not None
     assert baseline.inputs is not None
     args = baseline.inputs(1, "cpu", None)
-    good, message = baseline.check(args[0], baseline.call(None, args))
-    assert not good
+    message = baseline.module.check_implementation(args[0], baseline.call(None, args))
     assert "from the other family" in message
 
 
@@ -89,8 +85,7 @@ def test_nested_data_keeps_its_lists_dicts_numbers_and_none(data: Path) -> None:
     assert config == {"columns": 32, "case": "dense"}
     ((_, again, _),) = baseline.inputs(9, "cpu", None)
     assert torch.equal(weights["columns"], again["columns"]), "the global generator is seeded too"
-    assert baseline.check is not None
-    assert baseline.check(args[0], baseline.call(None, args)) == (True, "")
+    assert baseline.module.check_implementation(args[0], baseline.call(None, args)) == ""
     assert baseline.probe_shapes is not None
     ((groups, _, _),) = baseline.inputs(9, "cpu", baseline.probe_shapes[0])
     assert [len(g) for g in groups] == [3, 5]
@@ -213,8 +208,7 @@ def test_on_a_gpu_inputs_lie_on_the_device_that_was_asked_for(task: Path) -> Non
     assert baseline.inputs is not None
     args = baseline.inputs(1, "cuda:0", None)
     assert str(args[0][0].device) == "cuda:0"
-    assert baseline.check is not None
-    assert baseline.check(args[0], baseline.call(None, args).clone())[0]
+    assert baseline.module.check_implementation(args[0], baseline.call(None, args).clone())[0]
 
 
 @pytest.mark.gpu

@@ -52,6 +52,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     "setup": {"leaves": dict},
     "adopt": {"adopted": bool},
     "state_back": {"digests": dict},
+    "matmul": {"flops_per_s": float, "dtype": str},
     "facts": {"flags": dict, "replaced": list, "hooks": list, "device_peak": int},
 }
 _REPORT = "please report this as a defect, with the two files"
@@ -267,13 +268,15 @@ class Bench:
         raised = answer.get("raised")
         if raised:
             where = f" at {raised['where']}" if raised["where"] else ""
-            text = f"{raised['type']}{where} in `{op}`: {raised['message']}"
+            text = f"raised {raised['type']}{where} in `{op}`: {raised['message']}"
+            if not raised["type"]:
+                text = f"could not be used: {raised['message']}"
             if arm.name == CANDIDATE:
                 self.ledger.failed(
-                    "worker-survives", f"the candidate raised {text}", traceback=raised.get("traceback", "")
+                    "worker-survives", f"the candidate {text}", traceback=raised.get("traceback", "")
                 )
             kind: ErrorKind = "device" if raised.get("memory") else "workload"
-            raise TracksideError(kind, f"the {arm.name} raised {text}", "make the file run on its own first")
+            raise TracksideError(kind, f"the {arm.name} {text}", "make the file run on its own first")
         return answer
 
     def _blame(self, arm: Arm, op: str, error: ProcessFailed) -> None:

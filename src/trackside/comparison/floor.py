@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trackside.comparison.audit import Study
-from trackside.comparison.bench import CANDIDATE, Bench
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement
+from trackside.comparison.study import Study
 from trackside.machine.ceilings import floor_ceilings
 from trackside.machine.facts import MachineFacts
 from trackside.records.errors import TracksideError
@@ -39,20 +39,24 @@ def prepare(
         ledger.unknown("above-floor", f"no measured ceilings: {error.message}")
         return None
     needed: dict[str, Any] = {"leaves": [], "bytes": 0}
+    probe = bench.draw()
+    assert probe is not None
     if not study.random:
-        probe = bench.draw()
-        assert probe is not None
         needed = bench.ask("necessity", set=probe, seed=bench.seed())
-        bench.ask("forget", sets=[probe], calls=[])
-    moved = study.output_bytes + needed["bytes"]
+    work = bench.ask("work", set=probe)
+    bench.ask("forget", sets=[probe], calls=[])
+    moved = max(study.output_bytes + needed["bytes"], round(work["bytes"]))
     cached = moved <= ceilings.cache_bytes
     speed = (
         max(ceilings.cache_read, ceilings.cache_write)
         if cached
         else max(ceilings.dram_read, ceilings.dram_write)
     )
+    arithmetic = _arithmetic(bench, work["flops"])
     return {
-        "seconds": moved / speed,
+        "seconds": max(moved / speed, arithmetic["seconds"]),
+        "bound": "arithmetic" if arithmetic["seconds"] > moved / speed else "bytes",
+        **{name: value for name, value in arithmetic.items() if name != "seconds"},
         "bytes": moved,
         "output_bytes": study.output_bytes,
         "necessary_input_bytes": needed["bytes"],
@@ -61,6 +65,19 @@ def prepare(
         "measured_at": ceilings.measured_at,
         "n": ceilings.n,
         "spread": ceilings.spread,
+    }
+
+
+def _arithmetic(bench: Bench, flops: float) -> dict[str, Any]:
+    """The least time for the FLOPs that `work` declares, at the fastest product of the baseline's worker."""
+    if not flops:
+        return {"seconds": 0.0}
+    best = bench.tell(bench.arms[BASELINE], "matmul", bench.build_timeout)
+    return {
+        "seconds": flops / best["flops_per_s"],
+        "flops": flops,
+        "flops_per_s": best["flops_per_s"],
+        "flops_in": best["dtype"],
     }
 
 
@@ -74,8 +91,7 @@ def judge(floor: dict[str, Any] | None, measurement: Measurement, ledger: Ledger
     if middle < _MARGIN * floor["seconds"]:
         ledger.failed(
             "above-floor",
-            f"{middle * 1e6:.2f} µs is less than the {floor['seconds'] * 1e6:.2f} µs that "
-            f"{floor['bytes']:,} bytes need at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
+            f"{middle * 1e6:.2f} µs is less than the {floor['seconds'] * 1e6:.2f} µs that {_reason(floor)}",
         )
     else:
         ledger.passed(
@@ -84,3 +100,9 @@ def judge(floor: dict[str, Any] | None, measurement: Measurement, ledger: Ledger
             if floor["seconds"]
             else "no bytes to move",
         )
+
+
+def _reason(floor: dict[str, Any]) -> str:
+    if floor["bound"] == "arithmetic":
+        return f"{floor['flops']:,.0f} FLOPs need at {floor['flops_per_s'] / 1e12:.3g} TFLOP/s"
+    return f"{floor['bytes']:,} bytes need at {floor['bytes_per_s'] / 1e9:.0f} GB/s"

@@ -104,6 +104,7 @@ class _Reference:
             "tolerance": w.tolerance,
             "outputs": w.outputs,
             "shapes": w.shapes,
+            "probe_shapes": w.probe_shapes or [],
             "has_work": w.work is not None,
         }
 
@@ -492,8 +493,14 @@ class _Reference:
 
     def _op_condition(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that half an ulp of input noise causes: no honest arithmetic can be asked to do better."""
-        made, seed = self._sets[request["set"]], request["seed"]
-        g = torch.Generator(self._device).manual_seed(seed + 1)
+        rows: list[dict[str, Any]] = []
+        for draw in range(request.get("draws", 1)):
+            rows += self._noise_errors(request["set"], request["seed"], draw)
+        return {"leaves": rows}
+
+    def _noise_errors(self, set_id: int, seed: int, draw: int) -> list[dict[str, Any]]:
+        made = self._sets[set_id]
+        g = torch.Generator(self._device).manual_seed(seed + 1 + draw)
         scale = max((_HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
         if self._oracle.precision is None:
             # In the baseline's own types half an ulp would be rounded away; a whole one is not.
@@ -508,17 +515,15 @@ class _Reference:
                 seed,
             )
         else:
-            answer = self._answer(request["set"], seed)
+            answer = self._answer(set_id, seed)
             moved = self._oracle.answer(jittered(made.rebuilt(), scale, g), seed)
-        return {
-            "leaves": [
-                {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v.double())}
-                for p, v in answer.items()
-                if isinstance(v, torch.Tensor)
-                and v.is_floating_point()
-                and tuple(moved[p].shape) == tuple(v.shape)
-            ]
-        }
+        return [
+            {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v.double())}
+            for p, v in answer.items()
+            if isinstance(v, torch.Tensor)
+            and v.is_floating_point()
+            and tuple(moved[p].shape) == tuple(v.shape)
+        ]
 
     def _op_sensitivity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that lazy answers would make here: zeros, one constant, another set's answer."""
@@ -566,9 +571,16 @@ class _Reference:
         }
 
     def _op_work(self, request: dict[str, Any]) -> dict[str, Any]:
-        args = self._sets[request["set"]].rebuilt()
-        result = self._workload.work(*args) if isinstance(args, tuple) else self._workload.work(args)
-        return {"work": result}
+        """The least FLOPs and bytes that the baseline's file says a call takes."""
+        if self._workload.work is None:
+            return {"flops": 0.0, "bytes": 0.0}
+        declared = self._workload.work(*self._sets[request["set"]].rebuilt())
+        if not isinstance(declared, dict) or not set(declared) <= {"flops", "bytes"}:
+            raise TypeError(f'`work` returned {declared!r}; needed: {{"flops": number, "bytes": number}}')
+        return {key: float(declared.get(key, 0.0)) for key in ("flops", "bytes")}
+
+    def _op_free_memory(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"bytes": self._driver.free_memory() if self._driver is not None else None}
 
     def _leaf(self, call: int, fact: dict[str, Any]) -> Any:
         if fact["kind"] == "value":

@@ -26,6 +26,13 @@ class InputSet:
     def __init__(self, value: Any) -> None:
         self.tensors: list[torch.Tensor] = []
         self.tree = tree.specify(value, self.tensors)
+        self.positions = [
+            position
+            for position, argument in enumerate(value if isinstance(value, tuple) else (value,))
+            for _, leaf in tree.flatten(argument)
+            if isinstance(leaf, torch.Tensor)
+        ]
+        """For each tensor, the position of the argument that it belongs to."""
 
     def rebuilt(self, tensors: list[torch.Tensor] | None = None) -> Any:
         held = self.tensors if tensors is None else tensors
@@ -150,7 +157,8 @@ class Feeder:
         made, changed = [], False
         for i, x in enumerate(base.tensors):
             structure = self.structure[i]
-            kept = domain.get(i, "any") if isinstance(domain, dict) else (domain or "any")
+            position = base.positions[i]
+            kept = domain.get(position, "any") if isinstance(domain, dict) else (domain or "any")
             bent = None
             if (
                 x.is_floating_point()

@@ -194,8 +194,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
             (
                 "physical floor",
                 f"{floor['candidate_over_floor']:.1f} times the least possible: "
-                f"{duration(floor['seconds'] * 1e6)} for {floor['bytes'] / 1e6:.1f} MB "
-                f"at {floor['bytes_per_s'] / 1e9:.0f} GB/s",
+                f"{duration(floor['seconds'] * 1e6)} for {_floor_reason(floor)}",
             )
         )
     memory = record["memory"]
@@ -260,6 +259,9 @@ def _closing(record: dict[str, Any], console: Console) -> None:
         again = f"trackside verify {run_id}"
     elif failed is not None:
         again = f"trackside compare --explain {failed}"
+    elif verdict == "inconclusive" and record["baseline"] is not None and record["options"].get("quick"):
+        # The same command without --quick: twice of too little is still too little.
+        again = _again(record)
     elif verdict == "inconclusive" and record["baseline"] is not None:
         again = f"{_again(record)} --budget {2 * record['options'].get('budget', 60):.0f}"
     # Not wrapped: an id or a command that is broken over two lines cannot be copied.
@@ -302,3 +304,12 @@ def duration(microseconds: float) -> str:
             value = microseconds * factor
             return f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
     raise AssertionError
+
+
+def _floor_reason(floor: dict[str, Any]) -> str:
+    if floor["bound"] == "arithmetic":
+        return (
+            f"{floor['flops'] / 1e9:,.3g} GFLOP at {floor['flops_per_s'] / 1e12:,.3g} TFLOP/s "
+            f"({floor['flops_in']})"
+        )
+    return f"{floor['bytes'] / 1e6:.1f} MB at {floor['bytes_per_s'] / 1e9:.0f} GB/s"

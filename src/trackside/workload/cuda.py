@@ -39,6 +39,7 @@ class Driver:
         names = {
             "cuMemAlloc_v2": [ctypes.POINTER(_ptr), ctypes.c_size_t],
             "cuMemFree_v2": [_ptr],
+            "cuMemGetInfo_v2": [ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)],
             "cuMemcpyDtoDAsync_v2": [_ptr, _ptr, ctypes.c_size_t, _handle],
             "cuMemcpyHtoDAsync_v2": [_ptr, ctypes.c_void_p, ctypes.c_size_t, _handle],
             "cuMemcpyDtoHAsync_v2": [ctypes.c_void_p, _ptr, ctypes.c_size_t, _handle],
@@ -72,6 +73,11 @@ class Driver:
         pointer = _ptr()
         self._do("cuMemAlloc_v2", ctypes.byref(pointer), max(size, 256))
         return int(pointer.value)
+
+    def free_memory(self) -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._do("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
 
     def free(self, pointer: int) -> None:
         self._do("cuMemFree_v2", pointer)

@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 import torch
 
+from trackside.records.errors import TracksideError
 from trackside.workload import cuda, flags, formats, integrity, memory, state, tree
 from trackside.workload.channel import Channel
+from trackside.workload.matmul import fastest_matmul
 from trackside.workload.memory import ALIGN, Arena, align
 from trackside.workload.sandbox import Isolation
 
@@ -378,6 +380,10 @@ class _Worker:
         self._kept = []
         return {"graphs": self._device != "cpu" and _inductor_graphs_active()}
 
+    def _op_matmul(self, request: dict[str, Any]) -> dict[str, Any]:
+        rate, dtype = fastest_matmul(self._device)
+        return {"flops_per_s": rate, "dtype": dtype}
+
     def _op_inputs_back(self, request: dict[str, Any]) -> dict[str, Any]:
         if isinstance(self._bench, _CudaBench):
             self._bench.inputs_back(request["slot"])
@@ -419,11 +425,16 @@ def _digest(tensor: torch.Tensor) -> list[float]:
 
 def _explain(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
-    user = [f for f in frames if "trackside/workload" not in f.filename and "/torch/" not in f.filename]
+    user = [
+        f
+        for f in frames
+        if not any(part in f.filename for part in ("trackside/workload", "/torch/", "contextlib.py"))
+    ]
     where = f"{user[-1].filename}:{user[-1].lineno}" if user else ""
     out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
     return {
-        "type": type(error).__name__,
+        # Our own errors say in full what they found; their type would add nothing.
+        "type": "" if isinstance(error, TracksideError) else type(error).__name__,
         "message": str(error)[:2000],
         "where": where,
         "memory": out_of_memory,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -42,7 +41,6 @@ def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
     workload.inputs = _inputs(required_callable(reference, "generate_input", task.reference), task)
     workload.shapes = list(task.shapes) or None
     workload.probe_shapes = list(task.probe_shapes) or None
-    workload.check = _check(reference)
     if facts.entry == "custom_kernel":
         # A reference that is itself the baseline says nothing of the right answer beyond what `call` says.
         workload.reference = _call(required_callable(reference, "ref_kernel", task.reference))
@@ -145,20 +143,3 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return [value]
     items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
     return [tensor for item in items for tensor in _tensors(item)]
-
-
-def _check(reference: ModuleType) -> Callable[[Any, Any], tuple[bool, str]] | None:
-    check = getattr(reference, "check_implementation", None)
-    if not callable(check):
-        return None
-
-    def checked(data: Any, output: Any) -> tuple[bool, str]:
-        # Older tasks return a message, empty when right; newer ones (right, message).
-        answer = check(data, output)
-        if isinstance(answer, tuple):
-            return bool(answer[0]), str(answer[1]) if len(answer) > 1 else ""
-        if isinstance(answer, str):
-            return not answer, answer
-        return bool(answer), ""
-
-    return checked

@@ -74,8 +74,6 @@ class Workload:
     """KernelBench: the baseline's constructor arguments. When set, `setup` uses them and nothing else."""
     init_inputs: Callable[[int, str], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
     """KernelBench: `init_inputs(seed, device)` gives the file's own constructor arguments."""
-    check: Callable[[Any, Any], tuple[bool, str]] | None = None
-    """GPU MODE: the task's own `check_implementation(data, output)`, for answers that are not unique."""
 
 
 def as_arguments(returned: Any, where: str) -> tuple[Any, ...]:

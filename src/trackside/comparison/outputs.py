@@ -1,0 +1,236 @@
+"""One candidate call beside the baseline"s on the same inputs: structure, aliasing, accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from trackside.comparison import tolerance
+from trackside.comparison.bench import Bench, Call
+from trackside.comparison.checks import Ledger
+from trackside.comparison.study import Study
+from trackside.comparison.tolerance import Bins
+
+__all__ = ["check_call", "suspicious"]
+
+# Draws of input noise that settle what a probe's few ill-conditioned elements may be off by.
+_MORE_DRAWS = 8
+# Probes look for wrong answers; how precise answers must be, the task's own inputs decide. Adding 4096 values
+# one after the other instead of pairwise, which is legal, is off by twice what would be allowed otherwise.
+_PROBE_SLACK = 4
+
+
+def check_call(
+    bench: Bench,
+    study: Study,
+    call: Call,
+    standard: Call,
+    check: str = "output-matches-oracle",
+    label: str = "",
+) -> None:
+    """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs."""
+    name = label or f"call {call.id}"
+    _check_structure(bench.ledger, call, standard, name)
+    answers = bench.ask("check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)["leaves"]
+    for fact, leaf in zip(call.leaves, answers, strict=True):
+        _check_leaf(bench, study, call, standard, fact, leaf, check, name)
+    study.checked += 1
+
+
+def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
+    """Whether a candidate call lies so far from the baseline's on the same inputs that the oracle must look.
+
+    Both may be off the oracle, the candidate by its allowance and the baseline by a quarter of that at most;
+    what lies further apart is for the oracle to judge. What is structured otherwise is suspicious too.
+    """
+    mine, theirs = (
+        [(f["path"], _word(f), f.get("alias"), f.get("copied", True)) for f in c.leaves]
+        for c in (call, standard)
+    )
+    if mine != theirs:
+        return True
+    answer = bench.ask(
+        "screen", call=call.id, other=standard.id, leaves=call.leaves, other_leaves=standard.leaves
+    )
+    study.screened += 1
+    for leaf in answer["leaves"]:
+        if leaf.get("same"):
+            continue
+        if leaf.get("mismatches") or leaf.get("nonfinite"):
+            return True
+        allowances = tolerance.allow(study.bins.get(leaf["path"], {}), leaf["dtype"], study.declared)
+        wider = {n: tolerance.Allowance(1.25 * a.rms, 1.25 * a.largest) for n, a in allowances.items()}
+        if any(n not in wider for n in leaf["bins"]) or tolerance.exceeds(leaf["bins"], wider) is not None:
+            return True
+    return False
+
+
+def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str) -> None:
+    mine, theirs = {f["path"]: f for f in call.leaves}, {f["path"]: f for f in standard.leaves}
+    missing = [p for p in theirs if p not in mine]
+    if missing:
+        check = (
+            "state-matches"
+            if missing[0].startswith("state:") or missing[0].endswith(".grad")
+            else "output-structure"
+        )
+        ledger.failed(check, f"{name}: {missing[0]} is missing; the baseline has {_word(theirs[missing[0]])}")
+    extra = [p for p in mine if p not in theirs]
+    if extra:
+        ledger.failed(
+            "output-structure",
+            f"{name}: {extra[0]} is {_word(mine[extra[0]])}; the baseline has no such output",
+        )
+    for path, fact in mine.items():
+        other = theirs.get(path)
+        if other is None:
+            continue
+        if _word(fact) != _word(other):
+            ledger.failed(
+                "output-structure", f"{name}: {path} is {_word(fact)}; the baseline's is {_word(other)}"
+            )
+            continue
+        if fact["kind"] != "tensor":
+            continue
+        for problem in _memory_problems(fact, other):
+            ledger.failed("output-structure", f"{name}: {path} {problem}")
+        if fact.get("alias") != other.get("alias"):
+            ledger.failed(
+                "aliasing",
+                f"{name}: {path} shares memory with {fact.get('alias') or 'nothing'}; the "
+                f"baseline's with {other.get('alias') or 'nothing'}",
+            )
+    ledger.passed("output-structure", "same nesting, types, dtypes, shapes and device")
+    ledger.passed("aliasing", "shares memory where the baseline's does")
+
+
+def _memory_problems(fact: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
+    if _overlaps(fact) and not _overlaps(other):
+        yield f"is a view with strides {fact['stride']}: several elements share one place in memory"
+    if not fact.get("copied", True):
+        yield f"could not be read: it spans {fact['span']:,} bytes, the baseline's {other['span']:,}"
+
+
+def _overlaps(fact: dict[str, Any]) -> bool:
+    return any(n > 1 and s == 0 for n, s in zip(fact["shape"], fact["stride"], strict=True))
+
+
+def _word(fact: dict[str, Any]) -> str:
+    if fact["kind"] == "tensor":
+        return f"{fact['dtype']}{fact['shape']} on {fact['device']}"
+    if fact["kind"] == "value":
+        value = fact["value"]
+        return "a float" if isinstance(value, dict) else f"the {type(value).__name__} {value!r}"
+    return f"a {fact['kind']}"
+
+
+def _check_leaf(
+    bench: Bench,
+    study: Study,
+    call: Call,
+    standard: Call,
+    fact: dict[str, Any],
+    leaf: dict[str, Any],
+    check: str,
+    name: str,
+) -> None:
+    path = leaf["path"]
+    failing: Callable[..., None] = bench.ledger.failed
+    if check == "output-matches-oracle" and path.startswith("state:"):
+        check = "state-matches"
+    if leaf.get("missing"):
+        return
+    if "mismatches" in leaf:
+        if leaf["mismatches"] and leaf["dtype"] not in ("value", "shape"):
+            rows = bench.ask(
+                "check_integers",
+                call=call.id,
+                set=call.set,
+                seed=call.seed,
+                leaves=[fact],
+                baseline_call=standard.id,
+                baseline_leaves=[next(f for f in standard.leaves if f["path"] == path)],
+            )["leaves"]
+            leaf = rows[0] if rows else leaf
+        if leaf["mismatches"]:
+            failing(
+                check,
+                f"{name}, {path}{leaf['at']}: expected {leaf['expected']}, found {leaf['found']} "
+                f"({leaf['mismatches']:,} elements differ)",
+            )
+        return
+    if leaf["nonfinite"] and path not in study.nonfinite:
+        failing(
+            check,
+            f"{name}, {path} element {leaf['nonfinite_at']}: expected {leaf['expected']}, found "
+            f"{leaf['found']} ({leaf['nonfinite']:,} NaN or infinities out of place)",
+        )
+        return
+    base = study.bins.get(path, {})
+    if check == "holds-on-probes":
+        base = _probe_errors(bench, standard, path)
+    slack = _PROBE_SLACK if check == "holds-on-probes" else 1
+    allowances = _allowances(base, study, leaf, slack)
+    worst = tolerance.exceeds(leaf["bins"], allowances)
+    if worst is not None and check == "holds-on-probes":
+        # A few elements may be ill-conditioned, and one look at those is luck: look again before failing.
+        tolerance.merge(base, _noise_errors(bench, standard, path, _MORE_DRAWS))
+        allowances = _allowances(base, study, leaf, slack)
+        worst = tolerance.exceeds(leaf["bins"], allowances)
+    if worst is not None:
+        limits = {number: min(a.largest, a.rms * 3) for number, a in allowances.items()}
+        spot = bench.ask("locate", call=call.id, set=call.set, seed=call.seed, leaf=fact, allowed=limits)
+        mine, theirs = tolerance.relative_error(leaf["bins"]), tolerance.relative_error(base)
+        failing(
+            check,
+            f"{name}, {path}{spot['index']}: expected {_digits(spot['expected'])}, found "
+            f"{_digits(spot['found'])} "
+            f"(error {worst[1]:,.1f} times what is allowed; rms {mine['rms']:.1e} against the "
+            f"baseline's {theirs['rms']:.1e})",
+            index=spot["index"],
+            expected=spot["expected"],
+            found=spot["found"],
+            call=call.id,
+        )
+        return
+    if check in ("output-matches-oracle", "state-matches"):
+        tolerance.merge(study.candidate_bins.setdefault(path, {}), leaf["bins"])
+
+
+def _allowances(
+    base: Bins, study: Study, leaf: dict[str, Any], slack: float = 1
+) -> dict[str, tolerance.Allowance]:
+    allowances = tolerance.allow(base, leaf["dtype"], study.declared)
+    if slack != 1:
+        allowances = {n: tolerance.Allowance(slack * a.rms, slack * a.largest) for n, a in allowances.items()}
+    # A bin that no baseline call has met is judged by the nearest that one has.
+    for number in leaf["bins"]:
+        if number not in allowances and allowances:
+            allowances[number] = allowances[min(allowances, key=lambda k, n=number: abs(int(k) - int(n)))]  # type: ignore[misc]
+    return allowances
+
+
+def _probe_errors(bench: Bench, standard: Call, path: str) -> Bins:
+    """A probe's scale is its own: errors of the baseline there, and of half an ulp of noise on its inputs."""
+    rows = bench.ask("check", call=standard.id, set=standard.set, seed=standard.seed, leaves=standard.leaves)[
+        "leaves"
+    ]
+    base = _bins_of(rows, path)
+    tolerance.merge(base, _noise_errors(bench, standard, path, 1))
+    return base
+
+
+def _noise_errors(bench: Bench, standard: Call, path: str, draws: int) -> Bins:
+    return _bins_of(bench.ask("condition", set=standard.set, seed=standard.seed, draws=draws)["leaves"], path)
+
+
+def _bins_of(rows: list[dict[str, Any]], path: str) -> Bins:
+    found: Bins = {}
+    for row in rows:
+        if row["path"] == path and "bins" in row:
+            tolerance.merge(found, row["bins"])
+    return found
+
+
+def _digits(value: Any) -> str:
+    return f"{value:.7g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,123 @@
+"""Untimed inputs off the beaten distribution and of other sizes, and whether lazy answers would show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trackside.comparison import tolerance
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
+from trackside.comparison.outputs import check_call
+from trackside.comparison.probe_kinds import PROBES
+from trackside.comparison.study import AUDIT_SLOTS, BROKEN, Study, dtype_of, fit_outputs
+from trackside.comparison.tolerance import Bins
+
+__all__ = ["probe", "probe_shapes"]
+
+
+def probe(bench: Bench, study: Study) -> None:
+    """Inputs off the beaten distribution, and whether lazy answers would be told apart anywhere."""
+    base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    ran = []
+    insensitive = _insensitive(bench, study)
+    for kind in PROBES:
+        sample = bench.draw()
+        assert sample is not None
+        made = bench.draw(kind, sample)
+        if made is None:
+            study.probes[kind] = "not applicable: the inputs' structure or domain rules it out"
+            continue
+        seed = bench.seed()
+        if not study.random and not bench.ask("answer", set=made, seed=seed)["finite"]:
+            study.probes[kind] = "not counted: the oracle is not finite there"
+            continue
+        expected = bench.run(base, [made], [seed])
+        if not _baseline_passes(bench, study, expected.calls[0]):
+            study.probes[kind] = "not counted: the baseline itself fails there"
+            bench.forget([expected])
+            continue
+        # The sample goes first: whoever keeps answers by a fingerprint has one now that fits the bent set.
+        slot = bench.run(cand, [sample, made], [seed, seed])
+        check_call(bench, study, slot.calls[1], expected.calls[0], "holds-on-probes", f"probe `{kind}`")
+        bench.forget([slot, expected])
+        ran.append(kind)
+        study.probes[kind] = "passed"
+    if ran:
+        bench.ledger.passed("holds-on-probes", f"right on {len(ran)} probes: {', '.join(ran)}")
+    else:
+        bench.ledger.unknown("holds-on-probes", "no probe could be made from these inputs")
+    if insensitive:
+        study.insensitive = insensitive
+        bench.ledger.warned(
+            "task-is-sensitive",
+            f"on these inputs {', '.join(insensitive)} would pass too: the task itself hardly tests the code",
+        )
+    else:
+        bench.ledger.passed(
+            "task-is-sensitive", "zeros, a constant and a stale answer would all be told apart"
+        )
+
+
+def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> None:
+    """Sizes that the task tests and does not time: right there too, or right for the timed ones only."""
+    base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    timed, room = bench.shape, bench.output_bytes
+    others = [shape for shape in shapes if shape != timed]
+    for shape in others:
+        bench.shape = shape
+        bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=shape)["spec"]
+        fit_outputs(bench, base)
+        bench.map_arena(cand, 1)
+        made, seed = bench.draw(), bench.seed()
+        assert made is not None
+        expected = bench.run(base, [made], [seed], timeout=bench.build_timeout)
+        if _baseline_passes(bench, study, expected.calls[0]):
+            slot = bench.run(cand, [made], [seed], timeout=bench.build_timeout)
+            check_call(
+                bench, study, slot.calls[0], expected.calls[0], "holds-on-probes", f"probe of shape {shape}"
+            )
+            bench.forget([slot])
+            study.probes[f"shape {shape}"] = "passed"
+        else:
+            study.probes[f"shape {shape}"] = "not counted: the baseline itself fails there"
+        bench.forget([expected])
+    if others:
+        bench.shape, bench.output_bytes = timed, room
+        bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=timed)["spec"]
+        for arm in (base, cand):
+            bench.map_arena(arm, AUDIT_SLOTS)
+
+
+def _baseline_passes(bench: Bench, study: Study, call: Call) -> bool:
+    if study.random:
+        bench.ask("adopt_answer", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)
+        return True
+    for leaf in bench.ask("check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)["leaves"]:
+        if leaf.get("nonfinite") or leaf.get("missing"):
+            return False
+        if "bins" in leaf and tolerance.relative_error(leaf["bins"])["rms"] > BROKEN:
+            return False
+    return True
+
+
+def _insensitive(bench: Bench, study: Study) -> list[str]:
+    if study.random:
+        return []
+    first, second, seed = bench.draw(), bench.draw(), bench.seed()
+    leaves = bench.ask("sensitivity", set=first, stale=second, seed=seed)["leaves"]
+    bench.ask("forget", sets=[first, second], calls=[])
+    passing: list[str] = []
+    for lazy in ("zeros", "constant", "stale"):
+        tried = [leaf for leaf in leaves if lazy in leaf["lazy"]]
+        if tried and all(_would_pass(study, leaf["path"], leaf["lazy"][lazy]) for leaf in tried):
+            passing.append(lazy)
+    return passing
+
+
+def _would_pass(study: Study, path: str, bins: Bins) -> bool:
+    dtype = dtype_of(study, path)
+    allowances = tolerance.allow(study.bins.get(path, {}), dtype, study.declared)
+    return (
+        bool(allowances)
+        and all(n in allowances for n in bins)
+        and tolerance.exceeds(bins, allowances) is None
+    )

@@ -1,0 +1,315 @@
+"""What the baseline does: its outputs, contract, errors, oracle and speed, learnt by running it alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from trackside.comparison import tolerance
+from trackside.comparison.bench import BASELINE, Arm, Bench, Call, Slot
+from trackside.comparison.checks import Ledger
+from trackside.comparison.tolerance import Bins
+from trackside.records.errors import TracksideError
+
+__all__ = [
+    "AUDIT_SLOTS",
+    "BROKEN",
+    "LATE",
+    "Study",
+    "changes_later",
+    "dtype_of",
+    "fit_outputs",
+    "learn",
+    "study_baseline",
+]
+
+AUDIT_SLOTS = 3
+# Outputs held at once when looking for a ring of shared buffers: as many as memory and a second allow.
+_MOST_RETAINED, _RETAINED_BYTES, _RETAINED_NS = 24, 2 << 30, 1e9
+# How long a deferred write has to show itself, in seconds.
+LATE = 0.05
+# Baseline calls after which its error per bin is known well enough; each costs as much as a check.
+_ENOUGH_LEARNED = 12
+# Beyond this rms error the baseline does not compute what its oracle says, in any precision.
+BROKEN = 0.05
+# Beyond this a float32 baseline visibly runs in a narrower type (TF32 makes about 3e-4).
+_NARROWED = 1e-5
+# Two runs on the same inputs that differ by more than rounding makes anything of the candidate's a guess.
+_UNSTABLE = 0.02
+
+
+@dataclass
+class Study:
+    """What the baseline's calls have taught: its outputs, contract, errors and speed."""
+
+    facts: dict[str, Any]
+    leaves: list[dict[str, Any]] = field(default_factory=list)
+    bins: dict[str, Bins] = field(default_factory=dict)
+    nonfinite: set[str] = field(default_factory=set)
+    oracle: dict[str, Any] = field(default_factory=dict)
+    random: bool = False
+    reuses_outputs: bool = False
+    declared: dict[str, float] | None = None
+    run_ns: float = 0.0
+    build_seconds: float = 0.0
+    candidate_bins: dict[str, Bins] = field(default_factory=dict)
+    learned: int = 0
+    checked: int = 0
+    screened: int = 0
+    flags: dict[str, Any] = field(default_factory=dict)
+    state_paths: dict[str, Any] = field(default_factory=dict)
+    probes: dict[str, str] = field(default_factory=dict)
+    insensitive: list[str] = field(default_factory=list)
+
+    @property
+    def retained(self) -> int:
+        """How many outputs the audit holds at once."""
+        room = _RETAINED_BYTES // max(1, self.output_bytes)
+        return int(max(AUDIT_SLOTS, min(_MOST_RETAINED, room, _RETAINED_NS / max(self.run_ns, 1.0))))
+
+    @property
+    def output_bytes(self) -> int:
+        return sum(f["span"] for f in self.leaves if f["kind"] == "tensor")
+
+
+def study_baseline(
+    bench: Bench, path: Any, format: str, facts: dict[str, Any], setup_seed: int, timeout: float
+) -> Study:
+    """Run the baseline alone until its outputs, contract, oracle and speed are known."""
+    study = Study(facts)
+    declared = facts["tolerance"]
+    if declared is not None:
+        given: dict[str, float] = declared if isinstance(declared, dict) else {"rms": float(declared)}
+        rms = float(given.get("rms") or given.get("max") or 0.0)
+        study.declared = {"rms": rms, "max": given.get("max", 16 * rms)}
+    arm = bench.start(BASELINE, path, format, 0, setup_seed, 1, timeout)
+    _learn_contract(bench, arm, study, setup_seed)
+    bench.map_arena(arm, AUDIT_SLOTS)
+    bench.ask("reserve", bytes=bench.output_bytes, count=4 * AUDIT_SLOTS)
+    _prove_oracle(bench, arm, study)
+    _learn_lifetime(bench, arm, study)
+    study.flags = bench.tell(arm, "facts", 60)["flags"]
+    study.build_seconds = arm.build_seconds
+    return study
+
+
+def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> None:
+    """What a call returns, and which inputs and state it changes."""
+    first = bench.draw()
+    assert first is not None
+    before = bench.tell(arm, "state_back", 60)["digests"]
+    slot = bench.run(arm, [first], [bench.seed()], timeout=bench.build_timeout)
+    bench.tell(arm, "inputs_back", 60, slot=0)
+    changed = bench.ask("inputs_changed", arm=BASELINE, slot=0, set=first)["changed"]
+    after = bench.tell(arm, "state_back", 60)["digests"]
+    moved = [path for path in after if after[path] != before.get(path)]
+    bench.contract = {"inputs": sorted(int(i) for i in changed), "state": moved, "restore": bool(moved)}
+    study.state_paths = before
+    bench.forget([slot])
+    # The state was used: make it anew, so that restoring means the state that `setup` gave.
+    bench.tell(arm, "setup", bench.build_timeout, seed=setup_seed)
+    bench.ask("contract", **bench.contract)
+    study.leaves = fit_outputs(bench, arm)
+    for f in study.leaves:
+        if f["kind"] not in ("tensor", "value"):
+            raise TracksideError(
+                "workload",
+                f"the baseline's output {f['path'] or 'out'} is a {f['kind']}; needed: tensors and "
+                "plain values, nested in tuples, lists and dicts",
+                "return tensors from `run`",
+            )
+    if not any(f["kind"] == "tensor" or isinstance(f.get("value"), dict) for f in study.leaves):
+        raise TracksideError(
+            "workload",
+            "the baseline returns nothing and changes nothing: there is no output to check",
+            "return the result from `run`, or change an input or the state in place",
+        )
+
+
+def fit_outputs(bench: Bench, arm: Arm) -> list[dict[str, Any]]:
+    """Make the slots large enough for the baseline's outputs; returns what those are."""
+    leaves: list[dict[str, Any]] = []
+    for _attempt in range(3):
+        bench.map_arena(arm, 1)
+        drawn = bench.draw()
+        assert drawn is not None
+        slot = bench.run(arm, [drawn], [bench.seed()], timeout=bench.build_timeout)
+        leaves = slot.calls[0].leaves
+        bench.forget([slot])
+        if all(f.get("copied", True) for f in leaves):
+            break
+        for f in leaves:
+            if f["kind"] == "tensor" and f["device"] not in ("cpu", bench.spec["device"]):
+                raise TracksideError(
+                    "workload",
+                    f"the baseline's output {f['path']} is on {f['device']}; needed: "
+                    f"{bench.spec['device']} or cpu",
+                    "return outputs on the device that `inputs` was asked for",
+                )
+        # Twice the baseline's need leaves room for an honest candidate's padding and strides.
+        bench.output_bytes = 2 * sum(f.get("need", 0) for f in leaves) + (1 << 16)
+    return leaves
+
+
+def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
+    ledger, first = bench.ledger, bench.draw()
+    assert first is not None
+    seed, other = bench.seed(), bench.seed()
+    slots = [bench.run(arm, [first], [s], timeout=bench.build_timeout) for s in (seed, seed, other)]
+    same = bench.ask(
+        "same_bytes", first=slots[0].calls[0].id, second=slots[1].calls[0].id, leaves=study.leaves
+    )
+    third = bench.ask(
+        "same_bytes", first=slots[0].calls[0].id, second=slots[2].calls[0].id, leaves=study.leaves
+    )
+    study.random = bool(third) and not same
+    if same and _differ_beyond_rounding(bench, slots[0].calls[0], slots[1].calls[0]):
+        ledger.failed(
+            "baseline-right",
+            f"the baseline is not deterministic: on the same inputs and seed {same['path']} element "
+            f"{same['element']} was {same['was']}, then {same['now']}; draw from torch's generator",
+        )
+        ledger.settle()
+    if study.random:
+        bench.ask("use_baseline_as_oracle")
+        study.oracle = {
+            "kind": "the baseline's own output under the same random seed",
+            "precision": None,
+            "notes": [],
+        }
+        ledger.passed(
+            "oracle-available",
+            "random operators: the baseline's output under the same seed is what is expected",
+        )
+    else:
+        proof = bench.ask("prove_oracle", set=first, seed=seed)
+        study.oracle.update(proof)
+        if proof.get("random"):
+            study.random = True
+            bench.ask("use_baseline_as_oracle")
+            study.oracle["kind"] = "the baseline's own output under the same random seed"
+            ledger.passed(
+                "oracle-available",
+                "random operators: the baseline's output under the same seed is what is expected",
+            )
+        elif proof["kind"] is None:
+            study.random = True
+            bench.ask("use_baseline_as_oracle")
+            study.oracle["kind"] = "the baseline's own output"
+            notes = "; ".join(proof["notes"]) or "no reason given"
+            if study.declared is None:
+                ledger.failed(
+                    "oracle-available",
+                    f"the baseline's code runs in no wider arithmetic ({notes}): add `reference` to "
+                    "the baseline file",
+                )
+            else:
+                ledger.warned(
+                    "oracle-available",
+                    f"checked against the baseline's own output under the declared tolerance ({notes})",
+                )
+        else:
+            ledger.passed("oracle-available", f"{proof['kind']}, bits verified")
+    _learn_condition(bench, study, first, seed)
+    for slot in slots[:2]:
+        learn(bench, study, slot.calls[0])
+    _judge_baseline(ledger, study)
+    study.run_ns = min(s.calls[0].ns for s in slots)
+    bench.forget(slots)
+
+
+def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
+    """Where nothing is wider than the output the baseline's error reads as zero: take that of input noise."""
+    for leaf in bench.ask("condition", set=first, seed=seed)["leaves"]:
+        narrow = study.random or dtype_of(study, leaf["path"]) == "float64"
+        # Noise that moves a random choice says nothing about rounding.
+        if narrow and tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE:
+            tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
+
+
+def learn(bench: Bench, study: Study, call: Call) -> None:
+    """Add a baseline call's errors to what is known of its accuracy, until enough is."""
+    if study.random:
+        bench.ask("adopt_answer", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)
+    elif study.learned >= _ENOUGH_LEARNED:
+        return
+    study.learned += 1
+    for leaf in bench.ask("check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)["leaves"]:
+        if "bins" in leaf:
+            tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
+            if leaf["nonfinite"]:
+                study.nonfinite.add(leaf["path"])
+
+
+def _differ_beyond_rounding(bench: Bench, one: Call, other: Call) -> bool:
+    bench.ask("adopt_answer", call=one.id, set=one.set, seed=one.seed, leaves=one.leaves)
+    answer = bench.ask("check", call=other.id, set=other.set, seed=other.seed, leaves=other.leaves)
+    return any(
+        bool(leaf.get("mismatches")) or tolerance.relative_error(leaf.get("bins", {}))["rms"] > _UNSTABLE
+        for leaf in answer["leaves"]
+    )
+
+
+def dtype_of(study: Study, path: str) -> str:
+    return next(
+        (str(f["dtype"]) for f in study.leaves if f["path"] == path and f["kind"] == "tensor"), "float32"
+    )
+
+
+def _judge_baseline(ledger: Ledger, study: Study) -> None:
+    for path, bins in study.bins.items():
+        error = tolerance.relative_error(bins)["rms"]
+        dtype = next(
+            (f["dtype"] for f in study.leaves if f["path"] == path and f["kind"] == "tensor"), "float32"
+        )
+        if error > BROKEN and dtype not in ("float8_e4m3fn", "float8_e5m2"):
+            ledger.failed(
+                "baseline-right",
+                f"the baseline's {path} differs from its oracle ({study.oracle['kind']}) by "
+                f"{error:.1%} rms: repair `run` or `reference`",
+            )
+            return
+        if error > _NARROWED and dtype == "float32":
+            ledger.warned(
+                "baseline-right",
+                f"the baseline's float32 output {path} has {error:.1e} rms error: it runs in a "
+                "narrower type, so the candidate may too",
+            )
+    ledger.passed("baseline-right", "the baseline agrees with its oracle")
+
+
+def _learn_lifetime(bench: Bench, arm: Arm, study: Study) -> None:
+    """Whether the baseline itself hands out one buffer again and again."""
+    if study.facts["outputs"] == "until_next_call":
+        study.reuses_outputs = True
+        return
+    found = _kept_outputs_change(bench, arm, AUDIT_SLOTS)
+    study.reuses_outputs = found is not None
+
+
+def _kept_outputs_change(bench: Bench, arm: Arm, count: int) -> dict[str, Any] | None:
+    sets = bench.draw_many(count)
+    slot = bench.run(arm, sets, [bench.seed() for _ in sets], keep=True, timeout=bench.build_timeout)
+    found = changes_later(bench, arm, slot)
+    bench.forget([slot])
+    return found
+
+
+def changes_later(bench: Bench, arm: Arm, slot: Slot) -> dict[str, Any] | None:
+    answer = bench.tell(arm, "again", arm.call_timeout + 10, seconds=LATE)
+    if answer.get("overwritten"):
+        return {"graph": True}
+    graphs = answer.get("graphs") is True
+    again = [bench.id() for _ in slot.calls]
+    sizes = [max((f["offset"] + f["span"] for f in c.leaves if "offset" in f), default=0) for c in slot.calls]
+    bench.ask("take", arm=arm.name, slots=list(range(len(again))), calls=again, bytes=sizes)
+    found = None
+    for index, (call, second) in enumerate(zip(slot.calls, again, strict=True)):
+        differs = bench.ask("same_bytes", first=call.id, second=second, leaves=call.leaves)
+        if differs and found is None:
+            found = {"call": index, **differs}
+    bench.ask("forget", sets=[], calls=again)
+    last = len(slot.calls) - 1
+    if found is not None and found["call"] < last and graphs:
+        return {"graph": True}
+    return found
