@@ -437,9 +437,12 @@ def test_a_process_woken_while_frozen_is_found_out(judge: Callable[..., Judged])
     from trackside.comparison import trial
 
     ran: list[int] = []
+    orphans: list[int] = []
 
     def look(bench: Any, study: Any) -> None:
         process = bench.arms["candidate"].process
+        bench.fleet.strangers([*(arm.process for arm in bench.arms.values()), bench.reference])
+        orphans.append(len(bench.fleet.orphans))
         for _ in range(9):
             process.freeze()
             time.sleep(0.1)
@@ -463,6 +466,7 @@ if os.fork() == 0:
     assert frozen < 5_000_000
     assert stopped_with_its_child < 5_000_000
     assert woken > 50_000_000
+    assert orphans == [0, 0, 1]
 
 
 @pytest.mark.slow

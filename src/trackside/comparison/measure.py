@@ -35,7 +35,7 @@ _FEWEST_QUADS = 6
 _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # Waking up and stopping again takes microseconds; more than this is work. A helper process that an arm keeps
 # (a compile worker, a resource tracker) sleeps.
-_FROZEN_NS, _STRANGER_SHARE = 2_000_000, 0.05
+_FROZEN_NS, _FREEZING_NS, _STRANGER_SHARE = 2_000_000, 20_000, 0.05
 # Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
 _SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.3
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
@@ -346,7 +346,7 @@ def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
 def _check_frozen(bench: Bench, result: Measurement) -> None:
     """While an arm is frozen nothing of it may run: not itself, woken by a helper, nor what it started."""
     for arm in bench.arms.values():
-        if arm.process.ran_frozen_ns > _FROZEN_NS:
+        if arm.process.ran_frozen_ns > _FROZEN_NS + arm.process.freezes * _FREEZING_NS:
             bench.ledger.failed(
                 "no-leftovers",
                 f"the {arm.name} used {arm.process.ran_frozen_ns / 1e6:.0f} ms of CPU while it was frozen: "
@@ -358,7 +358,12 @@ def _check_frozen(bench: Bench, result: Measurement) -> None:
     ran = {pid: after[pid] - result.strangers.get(pid, 0) for pid in after}
     result.strangers = after
     busy = {pid: ns for pid, ns in ran.items() if ns > max(_FROZEN_NS, _STRANGER_SHARE * window_ns)}
-    if busy:
+    if bench.fleet.orphans:
+        bench.ledger.failed(
+            "no-leftovers",
+            f"process {bench.fleet.orphans[0]} left the worker that started it, and cannot be frozen with it",
+        )
+    elif busy:
         pid, ns = max(busy.items(), key=lambda item: item[1])
         bench.ledger.failed(
             "no-leftovers",

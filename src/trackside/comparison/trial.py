@@ -29,7 +29,7 @@ from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
 from trackside.comparison.trial_record import Context, Outcome, build_record, save_quads, unstarted_record
 from trackside.comparison.verdict import conclude, read
 from trackside.machine.facts import facts as machine_facts
-from trackside.machine.telemetry import Recorder
+from trackside.machine.telemetry import Kind, Recorder
 from trackside.records.compare import CompareRecord
 from trackside.records.errors import TracksideError
 from trackside.store.lock import DeviceLock
@@ -354,12 +354,16 @@ class _Trial:
         quads = [q for p in measurement.pairs for q in p.quads]
         if quads:
             window = quads[0].began, quads[-1].ended
-            noticed = recorder.disturbances(*window, self.cpus)
-            if self._idle_prone_cpus():
-                # What keeps the CPUs awake waits for them all the time.
-                noticed = [text for text in noticed if not text.startswith("pressure:")]
+            kinds: list[Kind] = ["others"]
+            if plan.kind == "cpu" or plan.metric == "wall":
+                # A device's clock does not wait for CPUs. What keeps CPUs awake waits for them all the time.
+                kinds += ["steal", "quota"] if self._idle_prone_cpus() else ["steal", "quota", "pressure"]
+            noticed = recorder.disturbances(*window, self.cpus, kinds)
+            slowed = recorder.disturbances(*window, self.cpus, ["slowdown"])
             stolen = recorder.stolen(*window, self.cpus) if plan.kind == "cpu" else 0.0
-            if stolen > _MOST_STOLEN:
+            if slowed:
+                ledger.failed("machine-quiet", f"{'; '.join(slowed)}: run again when the GPU has cooled down")
+            elif stolen > _MOST_STOLEN:
                 ledger.failed(
                     "machine-quiet",
                     f"the hypervisor kept a CPU from the arms for {stolen:.0%} of the time, and "

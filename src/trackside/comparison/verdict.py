@@ -144,8 +144,12 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
         ledger.passed("clocks-agree", "no speedup is claimed")
         ledger.passed("total-time-agrees", "no speedup is claimed")
         if verdict == "inconclusive":
+            half = (reading.speed.high - reading.speed.low) / 2
+            # Twice as narrow takes four times as long.
+            longer = max(2.0, (2 * half / math.log1p(delta)) ** 2)
             reasons.append(
-                f"the interval {_span(reading.speed)} holds both no change and a change beyond ±{delta:.1%}"
+                f"the interval {_span(reading.speed)} holds both no change and a change beyond ±{delta:.1%}; "
+                f"about {longer:.0f} times the budget would narrow it to ±{delta / 2:.1%}"
             )
         return verdict, reasons
     judge = reading.judge

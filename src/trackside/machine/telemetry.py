@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from trackside.machine.nvml import SLOWDOWN_REASONS, Nvml, reason_names
 from trackside.machine.samplers import Column, CpuSampler, ForeignProcess, GpuSampler
 from trackside.machine.system_files import Unknown
 
-__all__ = ["Mark", "Recorder", "Telemetry"]
+__all__ = ["KINDS", "Kind", "Mark", "Recorder", "Telemetry"]
 
 # Steal above this share of a window: the hypervisor ran someone else on our CPU. The kernel counts ticks of
 # 10 ms, so in windows under 0.5 s one tick is enough.
@@ -32,6 +32,10 @@ _PRESSURE_LIMIT = 0.20
 _COST_LIMIT = 0.01
 # Enough for a sparkline across a terminal; the raw samples are in the .npz file.
 _MAX_POINTS = 60
+
+
+Kind = Literal["steal", "quota", "pressure", "slowdown", "others"]
+KINDS: Final[tuple[Kind, ...]] = ("steal", "quota", "pressure", "slowdown", "others")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +81,33 @@ class Telemetry:
         taken = (self._growth(f"cpu.steal.{cpu}", first, last) for cpu in cpus)
         return max(taken, default=0.0) / seconds if seconds else 0.0
 
-    def disturbances(self, t0_ns: int, t1_ns: int, cpus: Collection[int] | None = None) -> list[str]:
+    def disturbances(
+        self,
+        t0_ns: int,
+        t1_ns: int,
+        cpus: Collection[int] | None = None,
+        kinds: Collection[Kind] = KINDS,
+    ) -> list[str]:
         """What may have spoiled a measurement between two times; empty if nothing that was watched did.
 
         Args:
             t0_ns: start, in `time.monotonic_ns`.
             t1_ns: end.
             cpus: the CPUs whose steal matters; all recorded ones if None.
+            kinds: what to look for.
         """
         if not self._covers(t0_ns, t1_ns):
             return ["telemetry: the window reaches beyond the samples, so nothing is known about part of it"]
         first, last = self._enclosing(t0_ns, t1_ns)
         seconds = self._seconds(first, last)
-        found = [
-            *self._steal(first, last, seconds, cpus),
-            *self._throttling(first, last),
-            *self._pressure(first, last, seconds),
-            *self._slowdowns(first, last),
-            *self._foreign_processes(first, last),
-        ]
-        return found
+        looks: dict[Kind, Callable[[], list[str]]] = {
+            "steal": lambda: self._steal(first, last, seconds, cpus),
+            "quota": lambda: self._throttling(first, last),
+            "pressure": lambda: self._pressure(first, last, seconds),
+            "slowdown": lambda: self._slowdowns(first, last),
+            "others": lambda: self._foreign_processes(first, last),
+        }
+        return [text for kind in KINDS if kind in kinds for text in looks[kind]()]
 
     def to_record(self) -> dict[str, Any]:
         """A few kilobytes of plain data: summaries with at most 60 points per series, not the samples."""
@@ -316,9 +327,15 @@ class Recorder:
         """`Telemetry.stolen` while the recorder runs."""
         return self._around(t0_ns, t1_ns).stolen(t0_ns, t1_ns, cpus)
 
-    def disturbances(self, t0_ns: int, t1_ns: int, cpus: Collection[int] | None = None) -> list[str]:
+    def disturbances(
+        self,
+        t0_ns: int,
+        t1_ns: int,
+        cpus: Collection[int] | None = None,
+        kinds: Collection[Kind] = KINDS,
+    ) -> list[str]:
         """`Telemetry.disturbances` while the recorder runs; samples now if the last sample is before t1."""
-        return self._around(t0_ns, t1_ns).disturbances(t0_ns, t1_ns, cpus)
+        return self._around(t0_ns, t1_ns).disturbances(t0_ns, t1_ns, cpus, kinds)
 
     def _open_gpu(self, which: int | str) -> GpuSampler | None:
         nvml = Nvml.open()

@@ -20,12 +20,13 @@ import trackside
 from trackside.records.errors import TracksideError
 from trackside.store.runs import Run
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
-from trackside.workload.supervisor import descendants, remove_tree
+from trackside.workload.supervisor import descendants, parents_below, remove_tree
 
 __all__ = ["Fleet", "Process", "ProcessFailed", "Template"]
 
 _LOG_BYTES = 64 << 10
 _FREEZE_SECONDS = 2.0
+_CALM_READINGS, _CALM_SECONDS = 2, 20e-6
 # Enough of the environment to find interpreters, compilers and the CUDA libraries; no secrets.
 _KEPT_VARIABLES = (
     "PATH",
@@ -54,20 +55,6 @@ def _cpu_ns(pid: int) -> int:
         return time.clock_gettime_ns((~pid << 3) | 2)
     except OSError:
         return 0
-
-
-def _children(pid: int) -> list[int]:
-    """Processes below `pid`, found without reading all of /proc."""
-    found: list[int] = []
-    stack = [pid]
-    while stack:
-        parent = stack.pop()
-        with contextlib.suppress(OSError, ValueError):
-            for task in os.listdir(f"/proc/{parent}/task"):
-                below = [int(p) for p in Path(f"/proc/{parent}/task/{task}/children").read_text().split()]
-                found += below
-                stack += below
-    return found
 
 
 def _state(pid: int) -> str:
@@ -124,6 +111,9 @@ class Process:
         self.frozen = False
         self.ran_frozen_ns = 0
         """CPU time used between a freeze and the next thaw: more than a moment means that someone woke it."""
+        self.freezes = 0
+        self.helpers: list[int] = []
+        """Processes below this one when `Fleet.strangers` last looked; they freeze and thaw with it."""
         self._cpu_when_frozen = 0
         self.alive = True
         self.facts: dict[str, Any] = {}
@@ -177,24 +167,31 @@ class Process:
 
     def freeze(self) -> None:
         """Stop the process with what it forked, and wait until it has."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGSTOP)
-            for child in _children(self.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGSTOP)
-            # Once more: a child may have woken it before it was stopped itself.
-            os.kill(self.pid, signal.SIGSTOP)
-            deadline = time.monotonic() + _FREEZE_SECONDS
-            while time.monotonic() < deadline and _state(self.pid) not in "TtZX":
-                pass
+        # Itself once more at the end: a helper may have woken it before it was stopped itself.
+        for pid in (self.pid, *self.helpers, self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + _FREEZE_SECONDS
+        while time.monotonic() < deadline and _state(self.pid) not in "TtZX":
+            pass
         if not self.frozen:
-            self._cpu_when_frozen = _cpu_ns(self.pid)
+            self._cpu_when_frozen = self._settled_cpu_ns(deadline)
+            self.freezes += 1
         self.frozen = True
+
+    def _settled_cpu_ns(self, deadline: float) -> int:
+        """CPU time once all threads have stopped: each wakes for a moment to notice, some of them late."""
+        last, calm = _cpu_ns(self.pid), 0
+        while calm < _CALM_READINGS and time.monotonic() < deadline:
+            time.sleep(_CALM_SECONDS)
+            now = _cpu_ns(self.pid)
+            last, calm = now, calm + 1 if now == last else 0
+        return last
 
     def thaw(self) -> None:
         if self.frozen:
             self.ran_frozen_ns += max(0, _cpu_ns(self.pid) - self._cpu_when_frozen)
-        for pid in (*_children(self.pid), self.pid):
+        for pid in (*self.helpers, self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         self.frozen = False
@@ -240,6 +237,8 @@ class Fleet:
         self._watched: list[Process] = []
         self._template_pids: set[int] = set()
         self._awake_pids: set[int] = set()
+        self.orphans: list[int] = []
+        """Processes that left the worker that started them, when `strangers` last looked."""
         self._template_channels: list[Channel] = []
         self._over = threading.Event()
         ours, theirs = pair()
@@ -373,11 +372,26 @@ class Fleet:
         return bytes(self._logs.get(pid, b"")).decode(errors="replace")[-4000:]
 
     def strangers(self, known: Sequence[Process]) -> dict[int, int]:
-        """CPU time in ns of live processes below the supervisor that are neither templates nor `known`."""
+        """CPU time in ns of live processes below the supervisor that are neither templates nor `known`.
+
+        Those below a known process become its helpers; the others left it, and are in `orphans`.
+        """
         # By process id: a worker's orphan has a template's command line and, by adoption, its parent too.
-        ours = self._template_pids | self._awake_pids | {p.pid for p in known}
-        found = [pid for pid in descendants(self._process.pid) if pid not in ours and _state(pid) not in "ZX"]
-        return {pid: _cpu_ns(pid) for pid in found}
+        ours = self._template_pids | self._awake_pids
+        owners: dict[int, Process | None] = {p.pid: p for p in known}
+        found: dict[int, int] = {}
+        for process in known:
+            process.helpers = []
+        self.orphans = []
+        for pid, parent in parents_below(self._process.pid).items():
+            if pid in ours or pid in owners:
+                continue
+            owner = owners[pid] = owners.get(parent)
+            if _state(pid) in "ZX":
+                continue
+            found[pid] = _cpu_ns(pid)
+            (self.orphans if owner is None else owner.helpers).append(pid)
+        return found
 
     def sweep(self) -> None:
         """End whatever a trial left behind, templates aside, and remove what it wrote."""

@@ -20,7 +20,7 @@ from typing import Any
 from trackside.workload import sandbox
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged
 
-__all__ = ["descendants", "main", "remove_tree"]
+__all__ = ["descendants", "main", "parents_below", "remove_tree"]
 
 
 _REAP_SECONDS = 0.5
@@ -100,8 +100,14 @@ def _start_awake(cpu: int) -> int:
 
 
 def descendants(root: int) -> list[int]:
-    """Process ids below `root`, from one reading of /proc."""
+    """Process ids below `root`, parents before their children, from one reading of /proc."""
+    return list(parents_below(root))
+
+
+def parents_below(root: int) -> dict[int, int]:
+    """The parent of every process below `root`, from one reading of /proc; parents come first."""
     children: dict[int, list[int]] = {}
+    parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -109,13 +115,14 @@ def descendants(root: int) -> list[int]:
                 # The command name may hold spaces and brackets: fields count from the last ')'.
                 parent = int(text.rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry))
+                parents[int(entry)] = parent
     found: list[int] = []
     stack = [root]
     while stack:
         below = children.get(stack.pop(), [])
         found.extend(below)
         stack.extend(below)
-    return found
+    return {pid: parents[pid] for pid in found}
 
 
 def remove_tree(root: Path) -> None:
