@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,81 @@ def test_quads_in_which_a_slot_was_preempted_are_dropped_whatever_they_say() -> 
     verdict, _, _, reading = judged(make)
     assert verdict == "equivalent"
     assert (reading.kept, reading.quads) == (36, 48)
+
+
+# -- a machine that was not quiet ----------------------------------------------------------------------
+
+
+def disturbing(count: int, slots: str = "AB") -> Any:
+    """The first `count` quads made have disturbed slots, of the arms named."""
+    left = itertools.count()
+
+    def make(order: str, d: float) -> Quad:
+        made = quad(order, 2e6 * d, 1e6)
+        if next(left) < count:
+            made.busy = [3.0 if letter in slots else 1.0 for letter in order]
+        return made
+
+    return make
+
+
+def machine_quiet(make: Any, **shape: int) -> tuple[str, str]:
+    """Status and detail of the check; the reading itself never stops the run."""
+    ledger = Ledger()
+    read(measurement(make, **shape), ledger)
+    result = ledger.results["machine-quiet"]
+    if result.status == "fail":
+        with pytest.raises(Stop) as stop:
+            ledger.settle()
+        assert (stop.value.check, stop.value.outcome) == ("machine-quiet", "inconclusive")
+    else:
+        ledger.settle()
+    return result.status, result.detail
+
+
+def test_more_than_40_percent_of_disturbed_quads_are_inconclusive() -> None:
+    status, detail = machine_quiet(disturbing(20))
+    assert status == "fail"
+    assert "42% of quads were disturbed" in detail
+    assert machine_quiet(disturbing(19)) == (
+        "pass",
+        "40% of quads dropped as disturbed, evenly over both arms",
+    )
+
+
+@pytest.mark.parametrize("arm", ["A", "B"])
+def test_disturbance_that_falls_on_one_arm_is_inconclusive(arm: str) -> None:
+    status, detail = machine_quiet(disturbing(8, arm))
+    assert status == "fail"
+    assert "unevenly" in detail
+    assert "17% of quads" in detail
+
+
+@pytest.mark.parametrize("arm", ["A", "B"])
+def test_disturbance_that_chance_could_have_put_on_one_arm_passes(arm: str) -> None:
+    # 6 of 48 against none: Fisher p = 0.027.
+    assert machine_quiet(disturbing(6, arm))[0] == "pass"
+
+
+@pytest.mark.parametrize("arm", ["A", "B"])
+def test_few_disturbed_quads_pass_however_they_fall(arm: str) -> None:
+    # 9 of 96 against none: Fisher p = 0.003, and 9 %. One more than a tenth is too many.
+    assert machine_quiet(disturbing(9, arm), quads=16)[0] == "pass"
+    assert machine_quiet(disturbing(10, arm), quads=16)[0] == "fail"
+
+
+def test_a_quiet_machine_passes() -> None:
+    assert machine_quiet(disturbing(0)) == ("pass", "0% of quads dropped as disturbed, evenly over both arms")
+
+
+def test_a_gpu_s_quads_are_not_judged_by_the_host_s_preemption() -> None:
+    made = measurement(disturbing(20, "B"))
+    made.plan = replace(PLAN, device="cuda:0")
+    for q in (q for pair in made.pairs for q in pair.quads):
+        q.mode = "cold"
+    ledger = Ledger()
+    assert read(made, ledger).kept == 48
+    assert "machine-quiet" not in ledger.results
 
 
 def test_an_even_delay_in_one_slot_position_cancels() -> None:

@@ -1,14 +1,15 @@
 import json
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trackside.machine.samplers import Column, ForeignProcess
+from trackside.machine.samplers import Column, CpuSampler, ForeignProcess
 from trackside.machine.system_files import Unknown
 from trackside.machine.telemetry import Mark, Recorder, Telemetry, _next_due
 
@@ -60,6 +61,31 @@ def test_a_window_between_two_samples_is_judged_by_both() -> None:
     assert found.disturbances(14 * PERIOD + 10 * MS, 14 * PERIOD + 20 * MS) == [
         "steal: the hypervisor took CPU 0 for 20 % of 0.05 s"
     ]
+
+
+def test_the_stolen_share_is_that_of_the_cpu_hit_hardest_among_those_asked_for() -> None:
+    found = telemetry({steal(0): stepped(0.1, 5), steal(1): stepped(0.3, 5), steal(2): stepped(0.9, 5)})
+    assert found.stolen(0, 20 * PERIOD, [0, 1]) == pytest.approx(0.3)
+    assert found.stolen(0, 20 * PERIOD, [1, 0]) == pytest.approx(0.3)
+    assert found.stolen(0, 20 * PERIOD, [0]) == pytest.approx(0.1)
+
+
+def test_only_steal_inside_the_window_counts_and_it_is_a_share_of_the_window() -> None:
+    found = telemetry({steal(0): stepped(0.05, 15)})
+    assert found.stolen(0, 10 * PERIOD, [0]) == 0
+    assert found.stolen(16 * PERIOD, 20 * PERIOD, [0]) == 0
+    assert found.stolen(10 * PERIOD, 20 * PERIOD, [0]) == pytest.approx(0.1)
+    # Between two samples, both count.
+    assert found.stolen(14 * PERIOD + 10 * MS, 14 * PERIOD + 20 * MS, [0]) == pytest.approx(1.0)
+
+
+def test_nothing_is_stolen_where_no_cpu_no_column_or_no_time_is_known() -> None:
+    found = telemetry({steal(0): stepped(0.5, 5)})
+    assert found.stolen(0, 20 * PERIOD, []) == 0
+    assert found.stolen(0, 20 * PERIOD, [7]) == 0
+    assert found.stolen(5 * PERIOD, 5 * PERIOD, [0]) == 0
+    assert telemetry({REASONS: QUIET}).stolen(0, 20 * PERIOD, [0]) == 0
+    assert Telemetry(np.empty(0, dtype=np.int64), np.empty((0, 0)), ()).stolen(0, 1, [0]) == 0
 
 
 def test_throttled_periods_are_reported_with_the_time_lost() -> None:
@@ -180,6 +206,24 @@ def test_a_running_recorder_answers_for_a_window_that_just_ended(ticks: Iterator
         t0, t1 = (mark.at_ns for mark in recorder._marks)
         assert not any("beyond" in found for found in recorder.disturbances(t0, t1))
         assert recorder.window(t0, t1)["samples"] >= 2
+
+
+def test_a_running_recorder_says_what_was_stolen_up_to_now(
+    ticks: Iterator[int], machine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "cpu  0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 {0}\ncpu1 0 0 0 0 0 0 0 {1}\n"
+    root = machine({"proc/stat": line.format(0, 0)})
+    monkeypatch.setattr("trackside.machine.telemetry.CpuSampler", partial(CpuSampler, root=root))
+    recorder = Recorder(hz=0.01, cpus=[0, 1], clock=lambda: next(ticks))
+    with recorder:
+        recorder.mark("from")
+        # One tick of the kernel lasts 10 ms, as long as one step of the clock here.
+        (root / "proc/stat").write_text(line.format(1, 2))
+        recorder.mark("to")
+        t0, t1 = (mark.at_ns for mark in recorder._marks)
+        first, both = recorder.stolen(t0, t1, [0]), recorder.stolen(t0, t1, [0, 1])
+    assert both == pytest.approx(2 * first)
+    assert 0 < both <= 1
 
 
 def test_a_gpu_that_is_not_there_is_unknown_and_the_cpu_is_recorded(pynvml: Any) -> None:

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats as reference
 
-from trackside.stats.quiet import arm_disturbances, fisher_exact, keep_quiet
+from trackside.stats.quiet import arm_disturbances, disturbed_share, fisher_exact, keep_quiet
 
 
 def _arms(quads: int, seed: int = 0) -> npt.NDArray[np.str_]:
@@ -87,6 +87,28 @@ def test_malformed_input_is_refused() -> None:
     arms = _arms(4)
     with pytest.raises(ValueError, match="arm B has no usable ratio"):
         keep_quiet(np.where(arms == "A", 1.0, np.nan), arms)
+
+
+def test_the_disturbed_share_counts_every_disturbed_quad_though_not_all_may_be_dropped() -> None:
+    ratios = np.ones((10, 4))
+    # Two slots of one quad count once, one exactly at the limit counts, one just below does not.
+    ratios[:7, 1] = 1.5
+    ratios[0, 2], ratios[7, 0], ratios[8, 0] = 1.5, 1.25, 1.24
+    arms = np.array([list("ABBA")] * 10)
+    assert disturbed_share(ratios, arms, limit=1.25) == 0.8
+    assert np.count_nonzero(~keep_quiet(ratios, arms, limit=1.25)) == 4
+    assert disturbed_share(np.ones((10, 4)), arms) == 0.0
+
+
+def test_the_disturbed_share_is_what_an_unbounded_drop_would_drop_whatever_the_labels() -> None:
+    rng = np.random.default_rng(10)
+    for trial in range(30):
+        arms = _arms(40, trial)
+        ratios = 1 + rng.exponential(0.03, (40, 4)) + np.where(arms == "A", 0.1, 0.0)
+        dropped = 1 - keep_quiet(ratios, arms, max_drop=0.999).mean()
+        assert 0.4 < dropped < 1
+        assert disturbed_share(ratios, arms) == pytest.approx(dropped)
+        assert disturbed_share(ratios, _exchange(arms)) == disturbed_share(ratios, arms)
 
 
 def test_disturbances_count_quads_per_arm() -> None:

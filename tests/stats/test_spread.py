@@ -2,8 +2,17 @@
 
 import numpy as np
 import pytest
+from scipy import stats as reference
 
-from trackside.stats.spread import iqr_rel, mad, median, quads_needed, quantile, robust_sigma
+from trackside.stats.spread import (
+    iqr_rel,
+    mad,
+    median,
+    quads_for_half_width,
+    quads_needed,
+    quantile,
+    robust_sigma,
+)
 
 
 def test_median_and_mad_ignore_one_wild_value() -> None:
@@ -34,6 +43,24 @@ def test_quads_needed_gives_the_budgets_of_a_noisy_cpu_and_of_a_gpu() -> None:
     assert quads_needed(0.0, 0.01) == 1
 
 
+@pytest.mark.parametrize("pairs", [2, 6, 8])
+def test_quads_for_half_width_give_an_interval_over_the_pairs_medians_as_narrow_as_asked(pairs: int) -> None:
+    sigma, half_width, runs = 0.03, 0.05 if pairs == 2 else 0.003, 4000
+    quads = quads_for_half_width(sigma, half_width, pairs)
+    rng = np.random.default_rng(pairs)
+    medians = np.array([np.median(rng.normal(0, sigma, (pairs, quads)), axis=1) for _ in range(runs)])
+    found = reference.t.ppf(0.975, pairs - 1) * medians.std(axis=1, ddof=1) / np.sqrt(pairs)
+    # In the root mean square, since the mean of a standard deviation from two values is 20 % short of it.
+    assert np.sqrt(np.mean(found**2)) == pytest.approx(half_width, rel=0.04)
+
+
+def test_quads_for_half_width_grow_with_the_square_of_the_spread_and_are_never_less_than_one() -> None:
+    once, twice = (quads_for_half_width(sigma, 0.003, 6) for sigma in (0.03, 0.06))
+    assert twice == pytest.approx(4 * once, abs=4)
+    assert quads_for_half_width(0.0, 0.01, 6) == 1
+    assert quads_for_half_width(1e-9, 0.01, 6) == 1
+
+
 def test_empty_and_non_finite_data_are_refused() -> None:
     for function in (median, mad, robust_sigma, iqr_rel):
         with pytest.raises(ValueError, match="at least one value"):
@@ -51,3 +78,21 @@ def test_impossible_parameters_are_refused() -> None:
         quads_needed(0.01, 0.0)
     with pytest.raises(ValueError, match="sigma"):
         quads_needed(-0.01, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "half_width", "pairs", "why"),
+    [
+        (0.01, 0.01, 1, "at least two pairs, found 1"),
+        (-0.01, 0.01, 6, "found -0.01"),
+        (float("nan"), 0.01, 6, "found nan"),
+        (float("inf"), 0.01, 6, "found inf"),
+        (0.01, 0.0, 6, "0.01 and 0.0"),
+        (0.01, float("nan"), 6, "0.01 and nan"),
+    ],
+)
+def test_quads_for_half_width_refuse_what_makes_no_interval(
+    sigma: float, half_width: float, pairs: int, why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        quads_for_half_width(sigma, half_width, pairs)

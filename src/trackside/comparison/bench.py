@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from trackside.comparison.checks import Ledger
 from trackside.records.errors import ErrorKind, TracksideError
@@ -202,12 +202,49 @@ class Bench:
         self, name: str, path: Path, format: str, template: int, setup_seed: int, slots: int, timeout: float
     ) -> Arm:
         """Start a fresh worker for an arm: load its file, set up, map its arena."""
-        old = self.arms.pop(name, None)
-        if old is not None:
-            old.process.kill()
+        return self.start_all({name: path}, format, template, setup_seed, slots, timeout)[0]
+
+    def start_all(
+        self, files: dict[str, Path], format: str, template: int, setup_seed: int, slots: int, timeout: float
+    ) -> list[Arm]:
+        """Start fresh workers in that order, once all old ones of these arms have gone.
+
+        Were they replaced one by one, each would inherit its predecessor's memory, and with it its speed.
+        """
+        self.stop(*files)
         started = time.monotonic()
+        arms = [
+            Arm(name, path, self._spawn(name, path, template), timeout, setup_seed)
+            for name, path in files.items()
+        ]
+        for arm in arms:
+            self.arms[arm.name] = arm
+            self._post(
+                arm,
+                "load",
+                path=str(arm.path),
+                role=arm.name,
+                format=format,
+                baseline=str(self.baseline),
+            )
+        for arm in arms:
+            self._answer(arm, "load", self.build_timeout)
+            self.tell(arm, "setup", self.build_timeout, seed=setup_seed)
+            self.map_arena(arm, slots)
+            arm.build_seconds = time.monotonic() - started
+        return arms
+
+    def stop(self, *names: str) -> None:
+        """End the workers of these arms, where they have one."""
+        old = [arm for name in names if (arm := self.arms.pop(name, None)) is not None]
+        for arm in old:
+            arm.process.strike()
+        for arm in old:
+            arm.process.kill()
+
+    def _spawn(self, name: str, path: Path, template: int) -> Process:
         try:
-            process = self.fleet.spawn(
+            return self.fleet.spawn(
                 self.templates[template % len(self.templates)],
                 name,
                 "trackside.workload.worker",
@@ -222,21 +259,6 @@ class Bench:
             raise TracksideError(
                 "internal", "a worker did not start in time", "look at the machine's load and memory"
             ) from error
-        arm = Arm(name, path, process, timeout, setup_seed)
-        self.arms[name] = arm
-        self.tell(
-            arm,
-            "load",
-            self.build_timeout,
-            path=str(path),
-            role=name,
-            format=format,
-            baseline=str(self.baseline),
-        )
-        self.tell(arm, "setup", self.build_timeout, seed=setup_seed)
-        self.map_arena(arm, slots)
-        arm.build_seconds = time.monotonic() - started
-        return arm
 
     def map_arena(self, arm: Arm, slots: int) -> None:
         shape = ArenaShape(slots, self.spec["bytes"], self.output_bytes)
@@ -256,11 +278,20 @@ class Bench:
         self, arm: Arm, op: str, timeout: float, fds: Sequence[int] = (), **message: Any
     ) -> dict[str, Any]:
         """Ask an arm; what goes wrong in the candidate rejects it, in the baseline it is an error."""
+        self._post(arm, op, fds, **message)
+        return self._answer(arm, op, timeout)
+
+    def _post(self, arm: Arm, op: str, fds: Sequence[int] = (), **message: Any) -> None:
         try:
-            answer = arm.process.ask(op, timeout, fds, **message)
+            arm.process.post(op, fds, **message)
         except ProcessFailed as error:
             self._blame(arm, op, error)
-            raise
+
+    def _answer(self, arm: Arm, op: str, timeout: float) -> dict[str, Any]:
+        try:
+            answer = arm.process.answer(op, timeout)
+        except ProcessFailed as error:
+            self._blame(arm, op, error)
         if not _well_formed(op, answer):
             if arm.name == CANDIDATE:
                 self.ledger.failed("protocol-intact", f"the candidate's answer to `{op}` is malformed")
@@ -279,7 +310,7 @@ class Bench:
             raise TracksideError(kind, f"the {arm.name} {text}", "make the file run on its own first")
         return answer
 
-    def _blame(self, arm: Arm, op: str, error: ProcessFailed) -> None:
+    def _blame(self, arm: Arm, op: str, error: ProcessFailed) -> NoReturn:
         text = f"the {arm.name} {error.detail}" + (f" during `{op}`" if error.how != "timeout" else "")
         if arm.name == CANDIDATE:
             check = "protocol-intact" if error.how == "forged" else "worker-survives"

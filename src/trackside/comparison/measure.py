@@ -158,8 +158,8 @@ def measure(
         save = str(state_file) if state_file is not None else None
         digest = bench.ask("setup", seed=seed, save=save)["digest"]
         study.facts["digest"] = digest
-        for name in firsts[index]:
-            bench.start(name, files[name], format, index + 1, seed, sizes, timeout)
+        in_order = {name: files[name] for name in firsts[index]}
+        bench.start_all(in_order, format, index + 1, seed, sizes, timeout)
         match_parameters(bench, bench.arms[CANDIDATE], study, save)
         bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
         share = began + plan.seconds * (index + 1) / plan.pairs

@@ -42,7 +42,7 @@ Progress = Callable[[dict[str, Any]], None]
 
 # Forks of one template share hash seed and layout, so pairs take turns over several.
 _TEMPLATES = 3
-_PAIRS = {"cpu": 6, "cuda": 8}
+_PAIRS = 6
 _QUICK_PAIRS = 2
 _DELTA = {"cpu": 0.02, "cuda": 0.005}
 # A call may take this many times the baseline's before it counts as hung.
@@ -183,8 +183,7 @@ class _Trial:
             self.progress({"phase": "shape", "shape": shape, "number": number + 1, "count": len(shapes)})
             bench.ledger = Ledger(options.disabled)
             self.outcomes.append(self._one_shape(bench, facts, shape, shared, len(shapes), recorder))
-            for arm in list(bench.arms):
-                bench.arms.pop(arm).process.kill()
+            bench.stop(*bench.arms)
 
     def _lock_key(self) -> str:
         if self.options.kind == "cpu":
@@ -285,7 +284,7 @@ class _Trial:
         free = bench.ask("free_memory")["bytes"]
         batch = plan_batch(study, bench.spec["bytes"] + bench.output_bytes, options.kind, flushes, free)
         left = options.budget * (len(self.outcomes) + 1) / shapes - (time.monotonic() - self.budget_from)
-        pairs = options.pairs or (_QUICK_PAIRS if options.quick else _PAIRS[options.kind])
+        pairs = options.pairs or (_QUICK_PAIRS if options.quick else _PAIRS)
         delta = options.delta if options.delta is not None else _DELTA[options.kind]
         plan = Plan(
             options.device, pairs, batch, flushes, delta, options.metric, max(4.0, 0.9 * left), host_bound
@@ -293,10 +292,10 @@ class _Trial:
         state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
         timeout = max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns * batch / 1e9)
         # Alone means alone: a frozen candidate could have itself woken.
-        bench.arms.pop(CANDIDATE).process.kill()
+        bench.stop(CANDIDATE)
         with bench.fleet.awake(self._idle_prone_cpus()):
             alone = _alone(bench, plan)
-            bench.arms.pop(BASELINE).process.kill()
+            bench.stop(BASELINE)
             recorder.mark("pairs")
             measurement = outcome.measurement = measure(
                 bench,
@@ -308,7 +307,7 @@ class _Trial:
                 state_file,
                 self.progress,
             )
-            bench.arms.pop(CANDIDATE).process.kill()
+            bench.stop(CANDIDATE)
             alone_after = _alone(bench, plan)
         outcome.base_alone.update({"before_ns": alone, "after_ns": alone_after})
         ledger.passed("worker-survives", f"{measurement.calls + study.checked} calls answered")

@@ -124,11 +124,24 @@ class Process:
         Raises:
             ProcessFailed: the process is gone, silent, or wrote something else.
         """
-        try:
+        self.post(op, fds, **message)
+        return self.answer(op, timeout)
+
+    def post(self, op: str, fds: Sequence[int] = (), **message: Any) -> None:
+        """Send a request; its answer must be taken before the next one is sent."""
+        with self._blaming(op, 0.5):
             if self.channel.pending():
                 self._unasked()
             self.channel.send({"op": op, **message}, fds)
+
+    def answer(self, op: str, timeout: float) -> dict[str, Any]:
+        with self._blaming(op, timeout):
             return self.channel.receive(timeout)
+
+    @contextlib.contextmanager
+    def _blaming(self, op: str, timeout: float) -> Iterator[None]:
+        try:
+            yield
         except ChannelClosed:
             raise self._dead() from None
         except ChannelTimeout:
@@ -196,11 +209,15 @@ class Process:
                 os.kill(pid, signal.SIGCONT)
         self.frozen = False
 
-    def kill(self) -> None:
-        """End the process and everything below it."""
+    def strike(self) -> None:
+        """Kill the process and everything below it, without waiting until it has gone."""
         for pid in (*descendants(self.pid), self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End the process and everything below it."""
+        self.strike()
         self._fleet.reap(self._template, self.pid)
         self.alive = False
         self.channel.close()

