@@ -212,6 +212,8 @@ class Bench:
         Were they replaced one by one, each would inherit its predecessor's memory, and with it its speed.
         """
         self.stop(*files)
+        if not self.arms:
+            self.ask("drop_arenas")
         started = time.monotonic()
         arms = [
             Arm(name, path, self._spawn(name, path, template), timeout, setup_seed)

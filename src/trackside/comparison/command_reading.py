@@ -72,5 +72,5 @@ def _quiet(quads: list[Quad], ledger: Ledger) -> list[bool]:
             f"{dropped:.0%} of quads were dropped",
         )
     else:
-        ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed, evenly over both arms")
+        ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed")
     return [bool(kept) for kept in mask]

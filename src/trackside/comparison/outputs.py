@@ -44,7 +44,16 @@ def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
     what lies further apart is for the oracle to judge. What is structured otherwise is suspicious too.
     """
     mine, theirs = (
-        [(f["path"], _word(f), f.get("alias"), f.get("copied", True)) for f in c.leaves]
+        [
+            (
+                f["path"],
+                _word(f),
+                f.get("alias"),
+                f.get("copied", True),
+                f["kind"] == "tensor" and _overlaps(f),
+            )
+            for f in c.leaves
+        ]
         for c in (call, standard)
     )
     if mine != theirs:

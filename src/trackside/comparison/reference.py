@@ -196,6 +196,16 @@ class _Reference:
         self._arenas[request["arm"]] = arena
         return {"fd": fd}
 
+    def _op_drop_arenas(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Free both arms' shared memory, so that who gets which part is decided anew."""
+        for arm in list(self._arenas):
+            old = self._arenas.pop(arm)
+            if self._driver is not None:
+                self._driver.free(old.base)
+            else:
+                old.close()
+        return {}
+
     def _op_fill(self, request: dict[str, Any]) -> dict[str, Any]:
         arena, copy = self._arenas[request["arm"]], self._memory.copy
         for slot, i in zip(request["slots"], request["sets"], strict=True):

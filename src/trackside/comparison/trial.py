@@ -328,7 +328,9 @@ class _Trial:
         """The arms' CPUs where a hypervisor would take them away between slots."""
         guest = self.context.machine.virtualisation not in (None, "none")
         few = len(self.cpus) <= _MOST_AWAKE
-        return self.cpus if guest and few and self.options.kind == "cpu" else []
+        # On a CPU that the judge needs too, it would not give way: the judge is in another session.
+        apart = not set(self.cpus) & set(self.judge_cpus)
+        return self.cpus if guest and few and apart and self.options.kind == "cpu" else []
 
     def _flushes(self, bench: Bench, study: Study) -> tuple[int, bool]:
         """How many flushes hide the host's part of a call in both arms; measures the baseline's time too."""

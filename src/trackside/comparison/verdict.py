@@ -103,7 +103,7 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
             "dropped: run again on a quieter machine",
         )
     else:
-        ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed, evenly over both arms")
+        ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed")
     return {id(q) for q, kept in zip(quads, mask, strict=True) if kept}
 
 

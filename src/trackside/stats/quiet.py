@@ -35,7 +35,8 @@ def keep_quiet(
 
 def disturbed_share(ratios: npt.ArrayLike, arms: npt.ArrayLike, limit: float = 1.02) -> float:
     """Share of the quads that `keep_quiet` would drop if it might drop any number."""
-    return float((_excess(ratios, arms, limit)[0].max(axis=1) >= limit).mean())
+    excess = _excess(ratios, arms, limit)[0]
+    return float((excess.max(axis=1) >= limit).mean()) if len(excess) else 0.0
 
 
 def arm_disturbances(
