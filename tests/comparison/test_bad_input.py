@@ -19,6 +19,7 @@ import pytest
 
 from trackside.comparison.checks import Ledger
 from trackside.comparison.trial import Crew, Options, run_trial
+from trackside.comparison.trial_record import Outcome, grade
 from trackside.records.errors import TracksideError
 from trackside.store.runs import RunStore
 from trackside.workload.supervisor import descendants
@@ -142,7 +143,10 @@ DEATHS = {
         "def run(x): raise ValueError('no such kernel')",
         r"ValueError at .*new\.py:\d+.*no such kernel",
     ),
-    "raises-on-import": ("raise OSError('no library')", r"`load`.*OSError: no library at .*new\.py:\d+"),
+    "raises-on-import": (
+        "raise OSError('no library')",
+        r"could not be used: .*OSError: no library at .*new\.py:\d+",
+    ),
     "imports-what-is-not-there": ("import no_such_package_anywhere", "no_such_package_anywhere"),
     "exits": ("def run(x): os._exit(0)", "exited with code 0"),
     "exits-politely": ("def run(x): sys.exit(0)", "SystemExit"),
@@ -631,22 +635,13 @@ def test_missing_isolation_is_named_in_the_record(tmp_path: Path) -> None:
 
 
 def test_missing_isolation_lowers_the_certificate(tmp_path: Path) -> None:
-    from trackside.comparison import trial
-    from trackside.workload import formats
-
-    for name in ("base.py", "new.py"):
-        (tmp_path / name).write_text(BASELINE)
-    options = Options(tmp_path / "base.py", tmp_path / "new.py", store=tmp_path / "store")
-    store = RunStore(options.store)
-    files = [formats.describe(options.baseline, "baseline"), formats.describe(options.candidate, "candidate")]
-    made = trial._Trial(options, *files, store, store.new_run("compare"), lambda event: None)
-    ledger = Ledger()
-    made.outcomes.append(trial._Outcome(None, "faster", [], ledger))
-    for check in ("task-is-sensitive", "holds-on-probes", "oracle-available", "isolation"):
+    options, ledger = Options(tmp_path / "base.py", tmp_path / "new.py"), Ledger()
+    outcomes = [Outcome(None, "faster", [], ledger)]
+    for check in ("task-is-sensitive", "holds-on-probes", "oracle-available", "isolation", "machine-quiet"):
         ledger.passed(check, "as it should be")
-    assert made._certificate("faster") == "full"
+    assert grade(options, outcomes, "faster") == "full"
     ledger.warned("isolation", "not available here: Landlock")
-    assert made._certificate("faster") == "reduced"
+    assert grade(options, outcomes, "faster") == "reduced"
 
 
 # -- the program itself ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from trackside.comparison.tolerance import Bins
 __all__ = ["check_call", "suspicious"]
 
 # Draws of input noise that settle what a probe's few ill-conditioned elements may be off by.
-_MORE_DRAWS = 8
+_NOISE_DRAWS = 8
 # Probes look for wrong answers; how precise answers must be, the task's own inputs decide. Adding 4096 values
 # one after the other instead of pairwise, which is legal, is off by twice what would be allowed otherwise.
 _PROBE_SLACK = 4
@@ -182,8 +182,8 @@ def _check_leaf(
     allowances = _allowances(base, study, leaf, slack)
     worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is not None and check == "holds-on-probes":
-        # A few elements may be ill-conditioned, and one look at those is luck: look again before failing.
-        tolerance.merge(base, _noise_errors(bench, standard, path, _MORE_DRAWS))
+        # A few elements may be ill-conditioned, and one look at those is luck: see what input noise does.
+        tolerance.merge(base, _noise_errors(bench, standard, path))
         allowances = _allowances(base, study, leaf, slack)
         worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is not None:
@@ -220,17 +220,15 @@ def _allowances(
 
 
 def _probe_errors(bench: Bench, standard: Call, path: str) -> Bins:
-    """A probe's scale is its own: errors of the baseline there, and of half an ulp of noise on its inputs."""
-    rows = bench.ask("check", call=standard.id, set=standard.set, seed=standard.seed, leaves=standard.leaves)[
-        "leaves"
-    ]
-    base = _bins_of(rows, path)
-    tolerance.merge(base, _noise_errors(bench, standard, path, 1))
-    return base
+    """A probe's scale is its own: the errors that the baseline makes there."""
+    asked = bench.ask("check", call=standard.id, set=standard.set, seed=standard.seed, leaves=standard.leaves)
+    return _bins_of(asked["leaves"], path)
 
 
-def _noise_errors(bench: Bench, standard: Call, path: str, draws: int) -> Bins:
-    return _bins_of(bench.ask("condition", set=standard.set, seed=standard.seed, draws=draws)["leaves"], path)
+def _noise_errors(bench: Bench, standard: Call, path: str) -> Bins:
+    """What half an ulp of noise on the inputs does."""
+    asked = bench.ask("condition", set=standard.set, seed=standard.seed, draws=_NOISE_DRAWS)
+    return _bins_of(asked["leaves"], path)
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str) -> Bins:

@@ -25,7 +25,7 @@ from trackside.records.errors import printable
 from trackside.store.runs import Run
 from trackside.workload.formats import FileFacts
 
-__all__ = ["Context", "Outcome", "build_record", "save_quads", "unstarted_record"]
+__all__ = ["Context", "Outcome", "build_record", "grade", "save_quads", "unstarted_record"]
 
 
 @dataclass
@@ -66,7 +66,7 @@ def build_record(
     # Of several shapes with that verdict, the one with the smallest ratio speaks for the run.
     alike = [s for s, o in zip(shapes, outcomes, strict=True) if o.verdict == verdict]
     main = min(alike, key=lambda s: s["speedup"]["ratio"] if s["speedup"] else 0.0, default=None)
-    certificate = _certificate(options, outcomes, verdict) if failure is None else "none"
+    certificate = grade(options, outcomes, verdict) if failure is None else "none"
     holds = verdict == "faster" or (options.claim == "not-slower" and verdict == "equivalent")
     return CompareRecord.model_validate(
         _plain(
@@ -121,7 +121,8 @@ def build_record(
     )
 
 
-def _certificate(options: Options, outcomes: list[Outcome], verdict: str) -> str:
+def grade(options: Options, outcomes: list[Outcome], verdict: str) -> str:
+    """How much the certificate is worth: `full`, `reduced` or `none`."""
     if (
         options.quick
         or options.checks_only
