@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _MAX_BATCH = {"cpu": 32, "cuda": 96}
 _ARENA_BYTES, _ARENA_SHARE = {"cpu": 192 << 20, "cuda": 16 << 30}, 8
 # A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU.
 _MIN_QUADS = {"cpu": 30, "cuda": 8}
-_MAX_QUADS = 120
+_MAX_QUADS = 200
 # Whatever the budget, so many.
 _FEWEST_QUADS = 6
 # Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
@@ -36,8 +37,12 @@ _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # Waking up and stopping again takes microseconds; more than this is work. A helper process that an arm keeps
 # (a compile worker, a resource tracker) sleeps.
 _FROZEN_NS, _FREEZING_NS, _STRANGER_SHARE = 2_000_000, 20_000, 0.05
+_WATCH_NS = 200_000_000
+# Added to wall and CPU time before their ratio is taken: in a slot of microseconds the clocks' own jitter
+# would look like a disturbance.
+_BUSY_PAD_NS = 1e6
 # Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
-_SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.3
+_SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.2
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
 _FLUSH_NS = 80e3
 _MAX_FLUSHES = 24
@@ -79,7 +84,7 @@ class Quad:
     began: int
     ended: int
 
-    @property
+    @cached_property
     def log_ratio(self) -> float:
         return quad_log_ratio(self.ns, self.order)  # type: ignore[arg-type]
 
@@ -169,6 +174,7 @@ def measure(
             mode = _mode(plan, len(pair.quads))
             quad = _run_quad(bench, plan, study, mode, result)
             pair.quads.append(quad)
+            wanted = _quads_per_pair([*result.pairs, pair], plan)
             if quad.mode == _verdict_mode(plan):
                 low, high = running.add(quad.log_ratio)
                 progress(
@@ -179,11 +185,10 @@ def measure(
                         "quads": running.n,
                         "low": math.exp(low) if math.isfinite(low) else None,
                         "high": math.exp(high) if math.isfinite(high) else None,
-                        "quads_planned": _quads_per_pair([*result.pairs, pair], plan),
+                        "quads_planned": wanted,
                     }
                 )
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
-            wanted = _quads_per_pair([*result.pairs, pair], plan)
             if counted >= _FEWEST_QUADS and (clock() >= share or counted >= wanted):
                 break
             if clock() >= began + plan.seconds * 1.5:
@@ -281,7 +286,9 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
         quad.totals.append(sum(times))
         quad.judge_ns.append(slot.judge_ns / len(slot.calls))
         quad.host.append(_middle(sorted(float(c.host) for c in calls)))
-        quad.busy.append(sum(c.ns for c in calls) / max(1.0, float(sum(c.host for c in calls))))
+        quad.busy.append(
+            (sum(c.ns for c in calls) + _BUSY_PAD_NS) / (sum(c.host for c in calls) + _BUSY_PAD_NS)
+        )
         if mode == "wall":
             result.samples.setdefault((name, "wall"), []).extend(float(c.host) for c in calls)
             result.samples.setdefault((name, "hot"), []).extend(c.ns for c in calls)
@@ -352,9 +359,11 @@ def _check_frozen(bench: Bench, result: Measurement) -> None:
                 f"the {arm.name} used {arm.process.ran_frozen_ns / 1e6:.0f} ms of CPU while it was frozen: "
                 "something wakes it in the other arm's slots",
             )
-    # From quad to quad, since reading all of /proc takes milliseconds.
-    now, after = time.monotonic_ns(), _strangers(bench)
-    window_ns, result.watched_at = now - result.watched_at, now
+    window_ns = time.monotonic_ns() - result.watched_at
+    # Now and then: reading all of /proc takes milliseconds.
+    if window_ns < _WATCH_NS:
+        return
+    result.watched_at, after = time.monotonic_ns(), _strangers(bench)
     ran = {pid: after[pid] - result.strangers.get(pid, 0) for pid in after}
     result.strangers = after
     busy = {pid: ns for pid, ns in ran.items() if ns > max(_FROZEN_NS, _STRANGER_SHARE * window_ns)}

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
@@ -152,6 +152,8 @@ class _Trial:
             self.budget_from = time.monotonic()
             # Before the lock is given back: the next run must not meet this one's workers.
             stack.callback(crew.fleet.sweep)
+        # Threads started from here on, the recorder's among them, keep off the arms' CPUs too.
+        stack.enter_context(_pinned(self.judge_cpus))
         gpu = _gpu_index(options.device) if options.kind == "cuda" else None
         recorder = Recorder(gpu_index=gpu, cpus=self.cpus)
         recorder.start()
@@ -412,6 +414,17 @@ def _alone(bench: Bench, plan: Plan) -> float:
         times.append(slot.calls[0].ns)
         bench.forget([slot])
     return median(times[1:])
+
+
+@contextmanager
+def _pinned(cpus: Collection[int]) -> Iterator[None]:
+    """Keep this thread on these CPUs meanwhile."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager
