@@ -32,7 +32,7 @@ def quad(
     judge = [(base if x == "A" else (judge_cand or cand)) + residual for x in order]
     first = order.index("B")
     totals = [4 * t + (spike if i == first else 0) for i, t in enumerate(ns)]
-    return Quad(order, "plain", ns, totals, judge, ns, [busy] * 4, 0, 1)
+    return Quad(order, "plain", ns, totals, judge, ns, [t / busy for t in totals], 0, 1)
 
 
 def measurement(make: Any, pairs: int = 6, quads: int = 8) -> Measurement:
@@ -123,14 +123,16 @@ def test_quads_in_which_a_slot_was_preempted_are_dropped_whatever_they_say() -> 
 # -- a machine that was not quiet ----------------------------------------------------------------------
 
 
-def disturbing(count: int, slots: str = "AB") -> Any:
+def disturbing(count: int, slots: str = "AB", base: float = 1e6) -> Any:
     """The first `count` quads made have disturbed slots, of the arms named."""
     left = itertools.count()
 
     def make(order: str, d: float) -> Quad:
-        made = quad(order, 2e6 * d, 1e6)
+        made = quad(order, base * d, 1e6)
         if next(left) < count:
-            made.busy = [3.0 if letter in slots else 1.0 for letter in order]
+            made.cpu = [
+                t / (3.0 if letter in slots else 1.0) for letter, t in zip(order, made.totals, strict=True)
+            ]
         return made
 
     return make
@@ -172,6 +174,11 @@ def test_disturbance_that_falls_on_one_arm_is_inconclusive(arm: str) -> None:
 def test_disturbance_that_chance_could_have_put_on_one_arm_passes(arm: str) -> None:
     # 6 of 48 against none: Fisher p = 0.027.
     assert machine_quiet(disturbing(6, arm))[0] == "pass"
+
+
+def test_a_baseline_of_eight_times_the_length_may_be_hit_that_much_more_often() -> None:
+    assert machine_quiet(disturbing(8, "A", base=8e6))[0] == "pass"
+    assert machine_quiet(disturbing(8, "B", base=8e6))[0] == "fail"
 
 
 @pytest.mark.parametrize("arm", ["A", "B"])

@@ -5,7 +5,14 @@ import numpy.typing as npt
 import pytest
 from scipy import stats as reference
 
-from trackside.stats.quiet import arm_disturbances, disturbed_share, fisher_exact, keep_quiet
+from trackside.stats.quiet import (
+    arm_disturbances,
+    disturbed_share,
+    fisher_exact,
+    keep_quiet,
+    length_odds,
+    waiting,
+)
 
 
 def _arms(quads: int, seed: int = 0) -> npt.NDArray[np.str_]:
@@ -151,3 +158,71 @@ def test_fisher_exact_agrees_with_scipy(table: tuple[int, int, int, int]) -> Non
 def test_fisher_exact_refuses_negative_counts() -> None:
     with pytest.raises(ValueError, match="negative"):
         fisher_exact(-1, 2, 3, 4)
+
+
+def test_the_same_wait_counts_alike_in_the_short_slots_of_a_fast_arm() -> None:
+    arms = _arms(10)
+    cpu = np.where(arms == "A", 6e6, 1.5e6)
+    wall = cpu.copy()
+    for quad, arm in ((0, "A"), (1, "B")):
+        wall[quad, np.flatnonzero(arms[quad] == arm)[0]] += 0.15e6
+    ratios = waiting(wall, cpu, arms)
+    # 0.15 ms over the 3 ms between the two lengths.
+    assert ratios[0].max() == pytest.approx(1.05)
+    assert ratios[1].max() == pytest.approx(1.05)
+    assert np.flatnonzero(~keep_quiet(ratios, arms)).tolist() == [0, 1]
+
+
+def test_waiting_that_is_usual_for_an_arm_is_no_disturbance() -> None:
+    arms = _arms(12)
+    cpu = np.full((12, 4), 5e6)
+    wall = cpu + np.where(arms == "B", 2e6, 0.0)
+    assert waiting(wall, cpu, arms) == pytest.approx(1.0)
+
+
+def test_jitter_of_a_microsecond_disturbs_no_slot_of_microseconds() -> None:
+    rng = np.random.default_rng(11)
+    arms = _arms(50)
+    cpu = np.full((50, 4), 20e3)
+    assert keep_quiet(waiting(cpu + rng.normal(0, 1e3, (50, 4)), cpu, arms), arms).all()
+
+
+def test_slots_four_times_as_long_may_be_hit_four_times_as_often() -> None:
+    rng = np.random.default_rng(12)
+    refused_plain = refused = 0
+    for trial in range(200):
+        arms = _arms(150, trial)
+        length = np.where(arms == "A", 6e6, 1.5e6)
+        hit = rng.random((150, 4)) < -np.expm1(-length * 0.08 / 6e6)
+        ratios = 1 + 0.5 * hit
+        counts = arm_disturbances(ratios, arms)
+        odds = length_odds(counts[0] + counts[2], 150, 6e6, 1.5e6)
+        refused_plain += fisher_exact(*counts) < 0.01
+        refused += fisher_exact(*counts, odds=odds) < 0.01
+    assert refused_plain > 100
+    assert refused <= 6
+
+
+def test_a_fast_arm_that_sleeps_is_told_apart_from_noise_by_the_odds_of_its_length() -> None:
+    # Equal counts would pass as even; for slots a quarter as long they are far too many.
+    odds = length_odds(60, 100, 6e6, 1.5e6)
+    assert fisher_exact(30, 70, 30, 70) > 0.9
+    assert fisher_exact(30, 70, 30, 70, odds=odds) < 0.01
+
+
+def test_equal_lengths_and_empty_or_full_counts_have_even_odds() -> None:
+    assert length_odds(10, 50, 3e6, 3e6) == 1
+    assert length_odds(0, 50, 6e6, 3e6) == 1
+    assert length_odds(100, 50, 6e6, 3e6) == 1
+    # A few hits fall as the lengths do.
+    assert length_odds(1, 1000, 6e6, 3e6) == pytest.approx(2, rel=1e-3)
+
+
+@pytest.mark.parametrize("odds", [0.2, 0.9999, 3.0])
+def test_fisher_exact_with_odds_agrees_with_the_noncentral_distribution(odds: float) -> None:
+    a, b, c, d = 9, 31, 4, 36
+    law = reference.nchypergeom_fisher(a + b + c + d, a + b, a + c, odds)
+    support = np.arange(0, a + c + 1)
+    chances = law.pmf(support)
+    wanted = chances[chances <= law.pmf(a) * (1 + 1e-7)].sum()
+    assert fisher_exact(a, b, c, d, odds=odds) == pytest.approx(wanted, rel=1e-6)

@@ -55,18 +55,21 @@ def read_commands(pairs: list[Pair], ledger: Ledger) -> Reading:
 
 def _quiet(quads: list[Quad], ledger: Ledger) -> list[bool]:
     """Which quads to count: disturbed ones go where CPU time can show them, whichever arm was hit."""
-    busy = np.array([quad.busy for quad in quads])
+    wall, cpu = np.array([quad.totals for quad in quads]), np.array([quad.cpu for quad in quads])
     arms = np.array([list(quad.order) for quad in quads])
-    middles = [median(busy[arms == letter]) for letter in "AB"]
+    middles = [median((wall / cpu)[arms == letter]) for letter in "AB"]
     if not all(_ONE_THREAD[0] <= middle <= _ONE_THREAD[1] for middle in middles):
         ledger.passed(
             "machine-quiet",
             "no quad dropped: the commands wait or use several threads, so CPU time shows no disturbance",
         )
         return [True] * len(quads)
-    mask = quiet.keep_quiet(busy, arms, limit=_QUIET_LIMIT)
+    ratios = quiet.waiting(wall, cpu, arms)
+    mask = quiet.keep_quiet(ratios, arms, limit=_QUIET_LIMIT)
     dropped = 1 - float(mask.mean())
-    p = quiet.fisher_exact(*quiet.arm_disturbances(busy, arms, limit=_QUIET_LIMIT))
+    hits = quiet.arm_disturbances(ratios, arms, limit=_QUIET_LIMIT)
+    lengths = [float(median(wall[arms == letter])) for letter in "AB"]
+    p = quiet.fisher_exact(*hits, odds=quiet.length_odds(hits[0] + hits[2], len(quads), *lengths))
     if p < _FISHER_ALPHA and dropped > _FEW_DISTURBED:
         ledger.failed(
             "machine-quiet",

@@ -382,7 +382,7 @@ class _CommandTrial:
             ended = shot.ended
             for series in (quad.ns, quad.totals, quad.judge_ns, quad.host):
                 series.append(float(ended.ns))
-            quad.busy.append(ended.ns / max(1, ended.cpu_ns))
+            quad.cpu.append(float(max(1, ended.cpu_ns)))
             samples = self.measurement.samples
             samples.setdefault((arm, "wall"), []).append(float(ended.ns))
             samples.setdefault((arm, "cpu"), []).append(float(max(1, ended.cpu_ns)))

@@ -38,9 +38,6 @@ _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # (a compile worker, a resource tracker) sleeps.
 _FROZEN_NS, _FREEZING_NS, _STRANGER_SHARE = 2_000_000, 20_000, 0.05
 _WATCH_NS = 200_000_000
-# Added to wall and CPU time before their ratio is taken: in a slot of microseconds the clocks' own jitter
-# would look like a disturbance.
-_BUSY_PAD_NS = 1e6
 # Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
 _SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.2
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
@@ -80,7 +77,8 @@ class Quad:
     totals: list[float]
     judge_ns: list[float]
     host: list[float]
-    busy: list[float]
+    cpu: list[float]
+    """CPU time of each slot's calls on a CPU; on a GPU the host's share of them."""
     began: int
     ended: int
 
@@ -95,7 +93,7 @@ class Quad:
             "ns": [round(x, 1) for x in self.ns],
             "judge_ns": [round(x) for x in self.judge_ns],
             "host": [round(x) for x in self.host],
-            "busy": [round(x, 4) for x in self.busy],
+            "cpu": [round(x) for x in self.cpu],
             "totals": [round(x, 1) for x in self.totals],
         }
 
@@ -286,9 +284,7 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
         quad.totals.append(sum(times))
         quad.judge_ns.append(slot.judge_ns / len(slot.calls))
         quad.host.append(_middle(sorted(float(c.host) for c in calls)))
-        quad.busy.append(
-            (sum(c.ns for c in calls) + _BUSY_PAD_NS) / (sum(c.host for c in calls) + _BUSY_PAD_NS)
-        )
+        quad.cpu.append(float(sum(c.host for c in calls)))
         if mode == "wall":
             result.samples.setdefault((name, "wall"), []).extend(float(c.host) for c in calls)
             result.samples.setdefault((name, "hot"), []).extend(c.ns for c in calls)

@@ -85,11 +85,14 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
     quads = [q for p in measurement.pairs for q in p.quads if q.mode == mode]
     if measurement.plan.kind == "cuda":
         return {id(q) for q in quads}
-    ratios = np.array([q.busy for q in quads])
     arms = np.array([list(q.order) for q in quads])
+    wall = np.array([q.totals for q in quads])
+    ratios = quiet.waiting(wall, np.array([q.cpu for q in quads]), arms)
     mask = quiet.keep_quiet(ratios, arms, max_drop=_MAX_DROPPED)
     dropped, disturbed = 1 - float(mask.mean()), quiet.disturbed_share(ratios, arms)
-    p = quiet.fisher_exact(*quiet.arm_disturbances(ratios, arms))
+    hits = quiet.arm_disturbances(ratios, arms)
+    lengths = [float(np.median(wall[arms == letter])) for letter in "AB"]
+    p = quiet.fisher_exact(*hits, odds=quiet.length_odds(hits[0] + hits[2], len(quads), *lengths))
     if p < _FISHER_ALPHA and disturbed > _FEW_DISTURBED:
         ledger.failed(
             "machine-quiet",

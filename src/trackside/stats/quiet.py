@@ -5,7 +5,36 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["arm_disturbances", "disturbed_share", "fisher_exact", "keep_quiet"]
+__all__ = [
+    "arm_disturbances",
+    "disturbed_share",
+    "fisher_exact",
+    "keep_quiet",
+    "length_odds",
+    "waiting",
+]
+
+
+# In slots of microseconds the clocks' own jitter would look like a disturbance.
+_SHORTEST_NS = 1e6
+
+
+def waiting(wall: npt.ArrayLike, cpu: npt.ArrayLike, arms: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """One plus the time that each slot waited beyond what is usual for its arm, over a medium slot's length.
+
+    Times are in nanoseconds.
+
+    The length is the same for both arms: 0.1 ms of waiting must count alike in slots of 1 ms and of 6 ms, or
+    a candidate would look disturbed for being fast.
+    """
+    walls, labels = np.asarray(wall, dtype=np.float64), np.asarray(arms, dtype=np.str_)
+    waited: npt.NDArray[np.float64] = walls - np.asarray(cpu, dtype=np.float64)
+    lengths = [float(np.median(walls[labels == arm])) for arm in ("A", "B")]
+    usual = np.where(labels == "A", np.median(waited[labels == "A"]), np.median(waited[labels == "B"]))
+    ratios: npt.NDArray[np.float64] = 1 + (waited - usual) / max(
+        _SHORTEST_NS, math.sqrt(lengths[0] * lengths[1])
+    )
+    return ratios
 
 
 def keep_quiet(
@@ -56,17 +85,41 @@ def arm_disturbances(
     return hit_a, quads - hit_a, hit_b, quads - hit_b
 
 
-def fisher_exact(a: int, b: int, c: int, d: int) -> float:
-    """Two-sided p of the table [[a, b], [c, d]]: all tables with these margins no likelier than this one."""
+def length_odds(hits: int, quads: int, length_a: float, length_b: float) -> float:
+    """Odds of a disturbed A over those of a disturbed B, if what disturbs comes at one rate in time.
+
+    Longer slots are hit more often. `hits` counts both arms, each once per quad at most.
+    """
+    if not 0 < hits < 2 * quads or length_a == length_b:
+        return 1.0
+    low, high = 0.0, 700.0 / max(length_a, length_b)
+    for _ in range(200):
+        rate = (low + high) / 2
+        expected = -quads * (math.expm1(-rate * length_a) + math.expm1(-rate * length_b))
+        low, high = (rate, high) if expected < hits else (low, rate)
+    return math.expm1(rate * length_a) / math.expm1(rate * length_b)
+
+
+def fisher_exact(a: int, b: int, c: int, d: int, odds: float = 1.0) -> float:
+    """Two-sided p of the table [[a, b], [c, d]]: all tables with these margins no likelier than this one.
+
+    `odds` is the odds ratio that is expected; 1 means that both rows are alike.
+    """
     if min(a, b, c, d) < 0:
         raise ValueError(f"counts cannot be negative, found {(a, b, c, d)}")
     row, other, column = a + b, c + d, a + c
     # Whole numbers throughout, so that equally likely tables compare as equal.
-    weights = {
+    counts = {
         k: math.comb(row, k) * math.comb(other, column - k)
         for k in range(max(0, column - other), min(row, column) + 1)
     }
-    return sum(w for w in weights.values() if w <= weights[a]) / sum(weights.values())
+    if odds == 1:
+        return sum(w for w in counts.values() if w <= counts[a]) / sum(counts.values())
+    logs = {k: math.log(w) + k * math.log(odds) for k, w in counts.items()}
+    most = max(logs.values())
+    weights = {k: math.exp(w - most) for k, w in logs.items()}
+    # Tables that would be equally likely but for rounding count as equal.
+    return sum(w for w in weights.values() if w <= weights[a] * (1 + 1e-9)) / sum(weights.values())
 
 
 def _excess(
