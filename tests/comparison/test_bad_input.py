@@ -149,6 +149,7 @@ DEATHS = {
     ),
     "imports-what-is-not-there": ("import no_such_package_anywhere", "no_such_package_anywhere"),
     "exits": ("def run(x): os._exit(0)", "exited with code 0"),
+    "dies-of-a-signal-without-a-name": ("def run(x): os.kill(os.getpid(), 40)", "killed by signal 40"),
     "exits-politely": ("def run(x): sys.exit(0)", "SystemExit"),
     "segfaults": ("def run(x): ctypes.string_at(0)", "SIGSEGV"),
     "segfaults-on-import": ("ctypes.string_at(0)", "SIGSEGV.*`load`"),
@@ -634,14 +635,29 @@ def test_missing_isolation_is_named_in_the_record(tmp_path: Path) -> None:
     assert record.options["unprotected"] == ["namespaces", "landlock"]
 
 
-def test_missing_isolation_lowers_the_certificate(tmp_path: Path) -> None:
+LOWERING = ("task-is-sensitive", "holds-on-probes", "oracle-available", "isolation", "machine-quiet")
+
+
+@pytest.mark.parametrize("warned", LOWERING)
+def test_a_warning_about_what_a_certificate_rests_on_lowers_it(tmp_path: Path, warned: str) -> None:
     options, ledger = Options(tmp_path / "base.py", tmp_path / "new.py"), Ledger()
     outcomes = [Outcome(None, "faster", [], ledger)]
-    for check in ("task-is-sensitive", "holds-on-probes", "oracle-available", "isolation", "machine-quiet"):
+    for check in LOWERING:
         ledger.passed(check, "as it should be")
     assert grade(options, outcomes, "faster") == "full"
-    ledger.warned("isolation", "not available here: Landlock")
+    ledger.warned(warned, "not quite")
     assert grade(options, outcomes, "faster") == "reduced"
+
+
+def test_two_pairs_are_not_enough_for_a_certificate(tmp_path: Path) -> None:
+    ledger = Ledger()
+    for check in LOWERING:
+        ledger.passed(check, "as it should be")
+    outcomes = [Outcome(None, "faster", [], ledger)]
+    grades = [
+        grade(Options(tmp_path / "a", tmp_path / "b", pairs=pairs), outcomes, "faster") for pairs in (2, 3)
+    ]
+    assert grades == ["none", "full"]
 
 
 # -- the program itself ------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from trackside.stats.spread import (
     mad,
     median,
     quads_for_half_width,
-    quads_needed,
     quantile,
     robust_sigma,
 )
@@ -34,13 +33,6 @@ def test_iqr_rel_is_the_same_in_any_unit() -> None:
     values = [1.0, 1.1, 1.2, 1.5, 2.0]
     assert iqr_rel(values) == pytest.approx(0.4 / 1.2)
     assert iqr_rel([v * 1e6 for v in values]) == pytest.approx(iqr_rel(values))
-
-
-def test_quads_needed_gives_the_budgets_of_a_noisy_cpu_and_of_a_gpu() -> None:
-    assert quads_needed(0.055, 0.01) == 373
-    assert quads_needed(0.055, 0.02) == 94
-    assert quads_needed(0.0015, 0.005) == 2
-    assert quads_needed(0.0, 0.01) == 1
 
 
 @pytest.mark.parametrize("pairs", [2, 6, 8])
@@ -74,10 +66,6 @@ def test_impossible_parameters_are_refused() -> None:
         iqr_rel([-1.0, 0.0, 1.0])
     with pytest.raises(ValueError, match="p must lie"):
         quantile([1.0], 1.5)
-    with pytest.raises(ValueError, match="delta"):
-        quads_needed(0.01, 0.0)
-    with pytest.raises(ValueError, match="sigma"):
-        quads_needed(-0.01, 0.01)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,9 @@ def compare(
     seed: Annotated[
         int | None, typer.Option(help="Repeatable inputs; known seeds lower the certificate.")
     ] = None,
-    pairs: Annotated[int | None, typer.Option(help="Worker pairs (default 6 on a CPU, 8 on a GPU).")] = None,
+    pairs: Annotated[
+        int | None, typer.Option(help="Worker pairs (default 6, at least 2; certified from 3 on).")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of each arm (default: all cores but the judge's).")
     ] = None,
@@ -83,7 +85,7 @@ def compare(
         raise TracksideError(
             "usage", "found no two things to compare", "trackside compare BASELINE CANDIDATE"
         )
-    _validate(device, metric, claim, budget, delta)
+    _validate(device, metric, claim, budget, delta, pairs)
     if command:
         from trackside.comparison.commands import CommandOptions, run_commands
 
@@ -138,7 +140,9 @@ def compare(
     return 0 if record.holds else _EXIT_CODES[record.verdict]
 
 
-def _validate(device: str, metric: str, claim: str, budget: float, delta: float | None) -> None:
+def _validate(
+    device: str, metric: str, claim: str, budget: float, delta: float | None, pairs: int | None
+) -> None:
     kind, _, number = device.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()) or (kind == "cpu" and number):
         raise TracksideError("usage", f"found --device {device}", "needed: cpu, cuda or cuda:N")
@@ -150,6 +154,8 @@ def _validate(device: str, metric: str, claim: str, budget: float, delta: float 
         raise TracksideError("usage", f"found --budget {budget}", "needed: 5 to 86400 seconds")
     if delta is not None and not 0 < delta < 1:
         raise TracksideError("usage", f"found --delta {delta}", "needed: a fraction such as 0.02")
+    if pairs is not None and not 2 <= pairs <= 1000:
+        raise TracksideError("usage", f"found --pairs {pairs}", "needed: 2 to 1000; 6 is the default")
 
 
 def _explain(name: str, as_json: bool) -> int:
@@ -235,8 +241,8 @@ class _Live:
                 f"ratio so far {low:.3f} to {high:.3f}" if low and high else "too few quads for an interval"
             )
             text = f"timing: pair {event['pair']} of {event['pairs']}, {event['quads']} quads, {interval}"
-            if event.get("clock_mhz"):
-                text += f", {event['clock_mhz']:.0f} MHz"
+            if event.get("mhz"):
+                text += f", {event['mhz']:.0f} MHz"
         if self._status is not None:
             self._status.update(text)
         elif not self._quiet and phase != self._last:

@@ -1,4 +1,4 @@
-"""The candidate"s untimed calls: everything that must hold before a clock matters."""
+"""The candidate's untimed calls: everything that must hold before a clock matters."""
 
 from __future__ import annotations
 
@@ -53,9 +53,7 @@ def _audit_calls(bench: Bench, arm: Arm, study: Study, count: int, poison: bool)
     """Calls on fresh inputs beside the baseline's: outputs, inputs, and outputs again a little later."""
     sets, seeds = bench.draw_many(count), [bench.seed() for _ in range(count)]
     expected = bench.run(bench.arms[BASELINE], sets, seeds)
-    slot = bench.run(
-        arm, sets, seeds, keep=True, poison=poison, timeout=None if poison else bench.build_timeout
-    )
+    slot = bench.run(arm, sets, seeds, keep=True, poison=poison, building=not poison)
     _no_hooks(bench.ledger, slot)
     for call, standard in zip(slot.calls, expected.calls, strict=True):
         learn(bench, study, standard)
@@ -151,7 +149,6 @@ def _check_state(bench: Bench, study: Study, before: dict[str, Any], after: dict
     bench.ledger.passed("state-matches", "state is left as the baseline leaves it")
 
 
-# Switches that a worker's pinning decides, reported elsewhere; and ones that only describe.
 def check_environment(bench: Bench, arm: Arm, study: Study) -> None:
     """Same global switches in both arms, and the harness's functions untouched."""
     facts = bench.tell(arm, "facts", 60)
@@ -160,7 +157,6 @@ def check_environment(bench: Bench, arm: Arm, study: Study) -> None:
     if facts["hooks"]:
         bench.ledger.failed("harness-intact", f"the candidate left {', '.join(facts['hooks'])} installed")
     bench.ledger.passed("harness-intact", "no modes, no hooks, timing functions are the originals")
-    arm.flags = facts["flags"]
     differ = [
         f"{name}: baseline {study.flags.get(name)}, candidate {value}"
         for name, value in facts["flags"].items()

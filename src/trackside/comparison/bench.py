@@ -6,7 +6,7 @@ import os
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -90,9 +90,7 @@ class Arm:
     path: Path
     process: Process
     call_timeout: float
-    setup_seed: int = 0
     build_seconds: float = 0.0
-    flags: dict[str, Any] = field(default_factory=dict)
 
 
 class Bench:
@@ -125,6 +123,8 @@ class Bench:
         self.seeded = True
         """Whether the random state is set before each call; costs host time that timed calls need not pay."""
         self.baseline: Path
+        self.build_seconds = 0.0
+        """Time of first loads, set-ups and calls, which may compile: not on the budget's account."""
 
     def id(self) -> int:
         self._next += 1
@@ -168,7 +168,9 @@ class Bench:
             kind: ErrorKind = "device" if raised["memory"] else "workload"
             raise TracksideError(
                 kind,
-                f"the baseline's file raised {raised['type']}{where} in `{op}`: {raised['message']}",
+                f"the baseline's file raised {raised['type']}{where} in `{op}`: {raised['message']}"
+                if raised["type"]
+                else f"the baseline's file could not be used: {raised['message']}",
                 "smaller sizes, or a device with more memory"
                 if raised["memory"]
                 else "repair the baseline file; it is the authority on inputs and reference",
@@ -202,7 +204,9 @@ class Bench:
         self, name: str, path: Path, format: str, template: int, setup_seed: int, slots: int, timeout: float
     ) -> Arm:
         """Start a fresh worker for an arm: load its file, set up, map its arena."""
-        return self.start_all({name: path}, format, template, setup_seed, slots, timeout)[0]
+        arm = self.start_all({name: path}, format, template, setup_seed, slots, timeout)[0]
+        self.build_seconds += arm.build_seconds
+        return arm
 
     def start_all(
         self, files: dict[str, Path], format: str, template: int, setup_seed: int, slots: int, timeout: float
@@ -215,10 +219,7 @@ class Bench:
         if not self.arms:
             self.ask("drop_arenas")
         started = time.monotonic()
-        arms = [
-            Arm(name, path, self._spawn(name, path, template), timeout, setup_seed)
-            for name, path in files.items()
-        ]
+        arms = [Arm(name, path, self._spawn(name, path, template), timeout) for name, path in files.items()]
         for arm in arms:
             self.arms[arm.name] = arm
             self._post(
@@ -257,9 +258,11 @@ class Bench:
                 self._readable,
                 _START_TIMEOUT,
             )
-        except ChannelTimeout as error:
+        except (ChannelTimeout, ProcessFailed) as error:
             raise TracksideError(
-                "internal", "a worker did not start in time", "look at the machine's load and memory"
+                "internal",
+                f"the {name}'s worker did not start within {_START_TIMEOUT:.0f} s: {error}",
+                "look at the machine's load and memory, then run again",
             ) from error
 
     def map_arena(self, arm: Arm, slots: int) -> None:
@@ -336,10 +339,12 @@ class Bench:
         flushes: int = 1,
         timeout: float | None = None,
         repeat: int = 0,
+        building: bool = False,
     ) -> Slot:
         """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs.
 
-        With `repeat` the last call is made that many times more; its slot then holds the last of them.
+        With `repeat` the last call is made that many times more; its slot then holds the last of them. A call
+        that may compile is `building`: it has the build's time, which is not on the budget's account.
         """
         slots = list(range(len(sets)))
         calls = [self.id() for _ in sets]
@@ -353,7 +358,7 @@ class Bench:
         answer = self.tell(
             arm,
             "calls",
-            timeout or arm.call_timeout,
+            timeout or (self.build_timeout if building else arm.call_timeout),
             slots=slots + slots[-1:] * repeat,
             seeds=[*seeds, *list(seeds[-1:]) * repeat],
             mode=mode or ("plain" if self.device == "cpu" else "cold"),
@@ -370,6 +375,8 @@ class Bench:
         ]
         taken = self.ask("take", arm=arm.name, slots=slots, calls=calls, bytes=sizes)
         t3 = _clock()
+        if building:
+            self.build_seconds += (t3 - t0) / 1e9
         if not taken["guards"] and arm.name == CANDIDATE:
             self.ledger.failed(
                 "protocol-intact", "the candidate wrote past the end of a slot of shared memory"

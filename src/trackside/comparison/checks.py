@@ -64,8 +64,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "output-matches-oracle",
             "rejected",
-            "Every checked timed output is as close to the float64 oracle as the baseline's, in "
-            "every bin of magnitude.",
+            "Timed outputs agree with the baseline's, and every checked one is as close to the float64 "
+            "oracle as the baseline's, in every bin of magnitude.",
             "replayed and stale answers, unfinished work, lower precision, skipped rows, constants",
         ),
         _check(
@@ -95,7 +95,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "holds-on-probes",
             "rejected",
-            "The output is right on inputs off the beaten distribution that keep its structure.",
+            "The output is right on inputs off the beaten distribution that keep its structure, and on sizes "
+            "that the task tests.",
             "relu on positive inputs returned as is, sampled fingerprints, ranges hard-coded",
         ),
         _check(
@@ -108,8 +109,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "above-floor",
             "rejected",
-            "The time is not below what moving the necessary bytes takes at this machine's measured "
-            "ceilings.",
+            "The time is not below what the necessary bytes and the declared work take at this machine's "
+            "measured ceilings.",
             "work that cannot have been done",
         ),
         _check(
@@ -139,7 +140,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "machine-quiet",
             "inconclusive",
-            "The machine was quiet enough: few disturbed quads, no throttling.",
+            "The machine was quiet enough: few disturbed quads, evenly spread, little stolen time, no "
+            "throttling.",
             "noise that looks like speed",
         ),
         _check(
@@ -163,7 +165,7 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "task-is-sensitive",
             "inconclusive",
-            "Zeros, a constant or a stale answer would be told apart on these inputs or on the probes.",
+            "Zeros, a constant or a stale answer would be told apart on these inputs.",
             "tasks on which wrong answers look right",
         ),
         _check(

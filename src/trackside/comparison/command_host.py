@@ -26,7 +26,7 @@ import trackside
 from trackside.records.errors import TracksideError
 from trackside.workload import sandbox
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
-from trackside.workload.supervisor import descendants
+from trackside.workload.supervisor import descendants, signal_name
 
 if TYPE_CHECKING:
     from trackside.store.runs import Run
@@ -279,7 +279,7 @@ class _Server:
         if status is None:
             return _reply(ended - began, None, trouble, trouble == _TIME_OVER, use, left)
         code = os.waitstatus_to_exitcode(status)
-        by_signal = f"killed by {signal.Signals(-code).name}" if code < 0 else None
+        by_signal = f"killed by {signal_name(-code)}" if code < 0 else None
         return _reply(ended - began, code if code >= 0 else None, by_signal, False, use, left)
 
     def _watch(self, deadline: int, stdout: int, stderr: int) -> str | None:

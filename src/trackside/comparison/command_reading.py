@@ -9,8 +9,7 @@ import numpy as np
 
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Pair, Quad
-from trackside.comparison.verdict import Reading
-from trackside.stats import quiet
+from trackside.comparison.verdict import Reading, quiet_mask
 from trackside.stats.intervals import t_interval
 from trackside.stats.quads import pair_median
 from trackside.stats.spread import median
@@ -22,9 +21,6 @@ __all__ = ["read_commands"]
 _ONE_THREAD: Final = (0.9, 1.25)
 # Start-up and page faults make a process's ratio vary more than a call's, which has 1.02.
 _QUIET_LIMIT: Final = 1.05
-_FISHER_ALPHA: Final = 0.01
-# So few drops cannot move a median, however they fall.
-_FEW_DISTURBED: Final = 0.1
 
 
 def read_commands(pairs: list[Pair], ledger: Ledger) -> Reading:
@@ -64,18 +60,4 @@ def _quiet(quads: list[Quad], ledger: Ledger) -> list[bool]:
             "no quad dropped: the commands wait or use several threads, so CPU time shows no disturbance",
         )
         return [True] * len(quads)
-    ratios = quiet.waiting(wall, cpu, arms)
-    mask = quiet.keep_quiet(ratios, arms, limit=_QUIET_LIMIT)
-    dropped = 1 - float(mask.mean())
-    hits = quiet.arm_disturbances(ratios, arms, limit=_QUIET_LIMIT)
-    lengths = [float(median(wall[arms == letter])) for letter in "AB"]
-    p = quiet.fisher_exact(*hits, odds=quiet.length_odds(hits[0] + hits[2], len(quads), *lengths))
-    if p < _FISHER_ALPHA and dropped > _FEW_DISTURBED:
-        ledger.failed(
-            "machine-quiet",
-            f"disturbed runs fall unevenly on the two arms (Fisher p = {p:.4f}): what is left after dropping "
-            f"{dropped:.0%} of the quads would favour one of them",
-        )
-    else:
-        ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed")
-    return [bool(kept) for kept in mask]
+    return quiet_mask(quads, ledger, _QUIET_LIMIT)

@@ -28,6 +28,7 @@ from trackside.comparison.command_outputs import compare as compare_outputs
 from trackside.comparison.command_reading import read_commands
 from trackside.comparison.command_runs import SEED, Runner, Shot
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
+from trackside.comparison.options import CERTIFIED_PAIRS, DEFAULT_PAIRS, QUICK_PAIRS
 from trackside.comparison.timings import summarise
 from trackside.comparison.verdict import Reading, conclude, ratios
 from trackside.machine.facts import facts as machine_facts
@@ -36,7 +37,7 @@ from trackside.machine.telemetry import Recorder
 from trackside.records.compare import CompareRecord
 from trackside.records.errors import TracksideError
 from trackside.stats.intervals import RunningSignSequence
-from trackside.stats.spread import quads_needed, robust_sigma
+from trackside.stats.spread import quads_for_half_width, robust_sigma
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
 
@@ -44,9 +45,6 @@ __all__ = ["SEED", "CommandOptions", "run_commands"]
 
 Progress = Callable[[dict[str, Any]], None]
 
-_PAIRS, _QUICK_PAIRS = 6, 2
-# A t interval over two blocks is honest but says little; a certificate wants more.
-_CERTIFIED_PAIRS = 3
 _DELTA = 0.02
 _FIRST_QUADS, _MAX_QUADS = 4, 40
 _SEED_BELOW = 2**31
@@ -325,7 +323,7 @@ class _CommandTrial:
         base, cand = (self.runner.first_ns[arm] / 1e9 for arm in (BASELINE, CANDIDATE))
         quad = 2 * (base + cand)
         fitting = int(left / quad)
-        wanted = options.pairs or (_QUICK_PAIRS if options.quick else _PAIRS)
+        wanted = options.pairs or (QUICK_PAIRS if options.quick else DEFAULT_PAIRS)
         pairs = min(wanted, fitting)
         if pairs < 2:
             needed = math.ceil((options.budget - left + wanted * quad) * 1.2)
@@ -365,7 +363,7 @@ class _CommandTrial:
             if index == 0 and len(pair.quads) > 2:
                 # Label-blind: the spread does not know which arm is the faster.
                 sigma = robust_sigma([quad.log_ratio for quad in pair.quads])
-                need = math.ceil(quads_needed(max(sigma, 1e-4), plan.delta) / plan.pairs)
+                need = quads_for_half_width(sigma, plan.delta / 2, plan.pairs)
                 wanted = min(most, max(_FIRST_QUADS, need))
 
     def _quad(self, block: int, pair: Pair) -> Quad:
@@ -482,8 +480,8 @@ class _CommandTrial:
         if self.options.quick:
             return ["not certified: --quick is a first look"]
         pairs = len(self.measurement.pairs)
-        if pairs < _CERTIFIED_PAIRS:
-            return [f"not certified: {pairs} blocks of quads, and a certificate needs {_CERTIFIED_PAIRS}"]
+        if pairs < CERTIFIED_PAIRS:
+            return [f"not certified: {pairs} blocks of quads, and a certificate needs {CERTIFIED_PAIRS}"]
         found = []
         sensitive = self.ledger.results["task-is-sensitive"]
         if sensitive.status != "pass":

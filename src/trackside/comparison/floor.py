@@ -1,4 +1,4 @@
-"""Physics: the least time that moving the necessary bytes takes at this machine's measured ceilings."""
+"""Physics: the least time for the necessary bytes and the declared work at this machine's ceilings."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _arithmetic(bench: Bench, flops: float) -> dict[str, Any]:
 
 
 def judge(floor: dict[str, Any] | None, measurement: Measurement, ledger: Ledger) -> None:
-    """Fail a candidate that is faster than its bytes can be moved."""
+    """Fail a candidate that is faster than its floor; warn where the baseline itself is."""
     times = measurement.samples.get((CANDIDATE, "device"), [])
     if floor is None or not times:
         return

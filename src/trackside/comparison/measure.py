@@ -1,4 +1,4 @@
-"""The timed part: fresh worker pairs, randomised quads, a secret share of the timed calls checked."""
+"""The timed part: fresh worker pairs, randomised quads, calls compared with the baseline's and the oracle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.quads import quad_log_ratio
 from trackside.stats.spread import quads_for_half_width, robust_sigma
 
-__all__ = ["Measurement", "Pair", "Plan", "Quad", "measure", "plan_batch"]
+__all__ = ["Measurement", "Pair", "Plan", "Quad", "measure", "plan_batch", "plan_flushes"]
 
 # Slots as short as the clocks allow, since drift between slots is what quads cannot cancel. On a GPU it is
 # the judge's clock that decides: a slot's hand-over varies by some 100 µs, which more calls share.
@@ -30,7 +30,7 @@ _ARENA_BYTES, _ARENA_SHARE = {"cpu": 192 << 20, "cuda": 16 << 30}, 8
 # A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU.
 _MIN_QUADS = {"cpu": 30, "cuda": 8}
 _MAX_QUADS = 200
-# Whatever the budget, so many.
+# So many unless half the budget again has gone.
 _FEWEST_QUADS = 6
 # Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
 _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
@@ -128,7 +128,8 @@ def plan_batch(study: Study, call_bytes: int, kind: str, flushes: int, free: int
     per_call = max(study.run_ns, 1e3) + (flushes * _FLUSH_NS if kind == "cuda" else 0)
     wanted = round(_SLOT_NS[kind] / per_call)
     most = min(_ARENA_BYTES[kind], free // _ARENA_SHARE) if free is not None else _ARENA_BYTES[kind]
-    room = most // max(1, call_bytes)
+    # On a GPU the first call, which is not timed, has a slot too.
+    room = most // max(1, call_bytes) - (kind == "cuda")
     return int(max(1, min(wanted, _MAX_BATCH[kind], room)))
 
 
@@ -165,7 +166,7 @@ def measure(
         bench.start_all(in_order, format, index + 1, seed, sizes, timeout)
         match_parameters(bench, bench.arms[CANDIDATE], study, save)
         bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
-        share = began + plan.seconds * (index + 1) / plan.pairs
+        until = began + plan.seconds * (index + 1) / plan.pairs
         _warm(bench, plan, clock)
         result.strangers, result.watched_at = _strangers(bench), time.monotonic_ns()
         while True:
@@ -183,14 +184,14 @@ def measure(
                         "quads": running.n,
                         "low": math.exp(low) if math.isfinite(low) else None,
                         "high": math.exp(high) if math.isfinite(high) else None,
-                        "quads_planned": wanted,
                     }
                 )
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
-            if counted >= _FEWEST_QUADS and (clock() >= share or counted >= wanted):
+            if counted >= _FEWEST_QUADS and (clock() >= until or counted >= wanted):
                 break
             if clock() >= began + plan.seconds * 1.5:
                 break
+        _check_frozen(bench, result, now=True)
         _close_pair(bench, study, pair)
         result.pairs.append(pair)
     return result
@@ -274,6 +275,9 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
         seen[name] += 1
         slot = bench.run(arm, groups[group], seeds[group], mode=mode, flushes=plan.flushes)
         arm.process.freeze()
+        if bench.fleet.someone_forked():
+            _strangers(bench)
+            arm.process.freeze()
         slots.append((name, group, slot))
     ended = time.monotonic_ns()
     quad = Quad(order, mode, [], [], [], [], [], began, ended)
@@ -316,8 +320,8 @@ def _check_quad(
             break
         if due or study.random or suspicious(bench, study, call, standard):
             result.oracle_seconds += _consult_oracle(bench, study, call, standard)
-    for _name, _group, slot in slots:
-        if slot.hooks and _name == CANDIDATE:
+    for name, _, slot in slots:
+        if name == CANDIDATE and slot.hooks:
             bench.ledger.failed("harness-intact", f"the candidate left {', '.join(slot.hooks)} installed")
     bench.forget([slot for _, _, slot in slots])
 
@@ -331,7 +335,7 @@ def _consult_oracle(bench: Bench, study: Study, call: Call, standard: Call) -> f
 
 
 def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
-    """What is read once per pair, after its last quad: leftovers, inputs, flags, memory."""
+    """What is read once per pair, after its last quad: inputs, flags, memory."""
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     last = bench.draw_timed()[0]
     slot = bench.run(cand, [last], [bench.seed()])
@@ -346,7 +350,7 @@ def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
     bench.ledger.settle()
 
 
-def _check_frozen(bench: Bench, result: Measurement) -> None:
+def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
     """While an arm is frozen nothing of it may run: not itself, woken by a helper, nor what it started."""
     for arm in bench.arms.values():
         if arm.process.ran_frozen_ns > _FROZEN_NS + arm.process.freezes * _FREEZING_NS:
@@ -357,7 +361,7 @@ def _check_frozen(bench: Bench, result: Measurement) -> None:
             )
     window_ns = time.monotonic_ns() - result.watched_at
     # Now and then: reading all of /proc takes milliseconds.
-    if window_ns < _WATCH_NS:
+    if window_ns < _WATCH_NS and not now:
         return
     result.watched_at, after = time.monotonic_ns(), _strangers(bench)
     ran = {pid: after[pid] - result.strangers.get(pid, 0) for pid in after}

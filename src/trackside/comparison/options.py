@@ -6,7 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Options"]
+__all__ = ["CERTIFIED_PAIRS", "DEFAULT_PAIRS", "QUICK_PAIRS", "Options"]
+
+DEFAULT_PAIRS, QUICK_PAIRS = 6, 2
+# A t interval over two pairs is honest but says little; a certificate wants more.
+CERTIFIED_PAIRS = 3
 
 _BUDGET = 60.0
 _BUILD_TIMEOUT = 300.0

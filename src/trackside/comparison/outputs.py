@@ -1,4 +1,4 @@
-"""One candidate call beside the baseline"s on the same inputs: structure, aliasing, accuracy."""
+"""One candidate call beside the baseline's on the same inputs: structure, aliasing, accuracy."""
 
 from __future__ import annotations
 
@@ -121,7 +121,12 @@ def _memory_problems(fact: dict[str, Any], other: dict[str, Any]) -> Iterator[st
 
 
 def _overlaps(fact: dict[str, Any]) -> bool:
-    return any(n > 1 and s == 0 for n, s in zip(fact["shape"], fact["stride"], strict=True))
+    reach = 0
+    for step, n in sorted((s, n) for n, s in zip(fact["shape"], fact["stride"], strict=True) if n > 1):
+        if step <= reach:
+            return True
+        reach += (n - 1) * step
+    return False
 
 
 def _word(fact: dict[str, Any]) -> str:

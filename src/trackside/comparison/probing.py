@@ -6,16 +6,20 @@ from typing import Any
 
 from trackside.comparison import tolerance
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
+from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
 from trackside.comparison.probe_kinds import PROBES
 from trackside.comparison.study import AUDIT_SLOTS, BROKEN, Study, dtype_of, fit_outputs
 from trackside.comparison.tolerance import Bins
 
-__all__ = ["probe", "probe_shapes"]
+__all__ = ["probe", "probe_shapes", "report_probes"]
 
 
-def probe(bench: Bench, study: Study) -> None:
-    """Inputs off the beaten distribution, and whether lazy answers would be told apart anywhere."""
+def probe(bench: Bench, study: Study) -> list[str]:
+    """Inputs off the beaten distribution; returns the probes that counted.
+
+    Also says whether lazy answers would be told apart on the task's own inputs.
+    """
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     ran = []
     insensitive = _insensitive(bench, study)
@@ -25,15 +29,18 @@ def probe(bench: Bench, study: Study) -> None:
         made = bench.draw(kind, sample)
         if made is None:
             study.probes[kind] = "not applicable: the inputs' structure or domain rules it out"
+            bench.ask("forget", sets=[sample], calls=[])
             continue
         seed = bench.seed()
         if not study.random and not bench.ask("answer", set=made, seed=seed)["finite"]:
             study.probes[kind] = "not counted: the oracle is not finite there"
+            bench.ask("forget", sets=[sample, made], calls=[])
             continue
         expected = bench.run(base, [made], [seed])
         if not _baseline_passes(bench, study, expected.calls[0]):
             study.probes[kind] = "not counted: the baseline itself fails there"
             bench.forget([expected])
+            bench.ask("forget", sets=[sample], calls=[])
             continue
         # The sample goes first: whoever keeps answers by a fingerprint has one now that fits the bent set.
         slot = bench.run(cand, [sample, made], [seed, seed])
@@ -41,12 +48,7 @@ def probe(bench: Bench, study: Study) -> None:
         bench.forget([slot, expected])
         ran.append(kind)
         study.probes[kind] = "passed"
-    if ran:
-        bench.ledger.passed("holds-on-probes", f"right on {len(ran)} probes: {', '.join(ran)}")
-    else:
-        bench.ledger.unknown("holds-on-probes", "no probe could be made from these inputs")
     if insensitive:
-        study.insensitive = insensitive
         bench.ledger.warned(
             "task-is-sensitive",
             f"on these inputs {', '.join(insensitive)} would pass too: the task itself hardly tests the code",
@@ -55,14 +57,23 @@ def probe(bench: Bench, study: Study) -> None:
         bench.ledger.passed(
             "task-is-sensitive", "zeros, a constant and a stale answer would all be told apart"
         )
+    return ran
 
 
-def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> None:
+def report_probes(ledger: Ledger, ran: list[str]) -> None:
+    """Say which probes the candidate was right on."""
+    if ran:
+        ledger.passed("holds-on-probes", f"right on {len(ran)} probes: {', '.join(ran)}")
+    else:
+        ledger.unknown("holds-on-probes", "no probe could be made from these inputs")
+
+
+def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> list[str]:
     """Sizes that the task tests and does not time: right there too, or right for the timed ones only."""
+    ran = []
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     timed, room = bench.shape, bench.output_bytes
-    others = [shape for shape in shapes if shape != timed]
-    for shape in others:
+    for shape in shapes:
         bench.shape = shape
         bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=shape)["spec"]
         fit_outputs(bench, base)
@@ -76,15 +87,17 @@ def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> None:
                 bench, study, slot.calls[0], expected.calls[0], "holds-on-probes", f"probe of shape {shape}"
             )
             bench.forget([slot])
-            study.probes[f"shape {shape}"] = "passed"
+            ran.append(f"shape {shape}")
+            study.probes[ran[-1]] = "passed"
         else:
             study.probes[f"shape {shape}"] = "not counted: the baseline itself fails there"
         bench.forget([expected])
-    if others:
+    if shapes:
         bench.shape, bench.output_bytes = timed, room
         bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=timed)["spec"]
         for arm in (base, cand):
             bench.map_arena(arm, AUDIT_SLOTS)
+    return ran
 
 
 def _baseline_passes(bench: Bench, study: Study, call: Call) -> bool:

@@ -6,6 +6,7 @@ measures and reports; the judge decides.
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 
 from trackside.comparison import accuracy, sets
 from trackside.comparison.oracle import Answer, Oracle, jittered
+from trackside.records.errors import TracksideError
 from trackside.workload import cuda, formats, memory, state, tree
 from trackside.workload.channel import Channel
 from trackside.workload.memory import Arena, ArenaShape
@@ -71,7 +73,7 @@ class _Reference:
             except BaseException as error:
                 answer = {
                     "raised": {
-                        "type": type(error).__name__,
+                        "type": "" if isinstance(error, TracksideError) else type(error).__name__,
                         "message": str(error)[:2000],
                         "where": _user_line(error),
                         "memory": isinstance(error, MemoryError | torch.OutOfMemoryError)
@@ -98,14 +100,10 @@ class _Reference:
         self._oracle = Oracle(w, self._device)
         return {
             "format": w.format,
-            "has_state": w.has_state,
-            "has_reference": w.reference is not None,
-            "domain": w.domain,
             "tolerance": w.tolerance,
             "outputs": w.outputs,
             "shapes": w.shapes,
             "probe_shapes": w.probe_shapes or [],
-            "has_work": w.work is not None,
         }
 
     def _op_setup(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +215,7 @@ class _Reference:
 
     def _op_reserve(self, request: dict[str, Any]) -> dict[str, Any]:
         """Private buffers, touched beforehand so that taking a copy never faults pages in."""
+        self._spare = []
         self._spare = [
             torch.zeros(request["bytes"], dtype=torch.uint8, device=self._device)
             for _ in range(request["count"])
@@ -470,10 +469,8 @@ class _Reference:
             unlike = found != wanted
             base = self._leaf(request["baseline_call"], base_fact)
             # Where the oracle moves under jitter the position is a tie: any of the values seen will do.
-            tie = base != wanted
             accepted = ~unlike | (found == base) | _picks_equal_key(found, wanted, made.tensors)
             for variant in variants:
-                tie |= variant[path].to(found.dtype) != wanted
                 accepted |= found == variant[path].to(found.dtype)
             wrong = ~accepted
             count = int(wrong.sum())
@@ -482,7 +479,6 @@ class _Reference:
                 {
                     "path": path,
                     "mismatches": count,
-                    "ties": int(tie.sum()),
                     "at": accuracy._position(at, list(found.shape)) if at is not None else [],
                     "expected": str(wanted.reshape(-1)[at].item()) if at is not None else "",
                     "found": str(found.reshape(-1)[at].item()) if at is not None else "",
@@ -587,7 +583,7 @@ class _Reference:
         declared = self._workload.work(*self._sets[request["set"]].rebuilt())
         if not isinstance(declared, dict) or not set(declared) <= {"flops", "bytes"}:
             raise TypeError(f'`work` returned {declared!r}; needed: {{"flops": number, "bytes": number}}')
-        return {key: float(declared.get(key, 0.0)) for key in ("flops", "bytes")}
+        return {key: _amount(declared.get(key, 0.0)) for key in ("flops", "bytes")}
 
     def _op_free_memory(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"bytes": self._driver.free_memory() if self._driver is not None else None}
@@ -602,6 +598,14 @@ class _Reference:
         tensor = torch.as_strided(raw.view(dtype), fact["shape"], fact["stride"])
         tensor = tensor.conj() if fact.get("conj") else tensor
         return tensor.neg() if fact.get("neg") else tensor
+
+
+def _amount(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise TypeError(
+            f'`work` declares {value!r}; needed: {{"flops": number, "bytes": number}}, finite, not negative'
+        )
+    return float(value)
 
 
 def _same_bits(found: Any, wanted: Any) -> bool:

@@ -40,7 +40,7 @@ _UNSTABLE = 0.02
 
 @dataclass
 class Study:
-    """What the baseline's calls have taught: its outputs, contract, errors and speed."""
+    """What the baseline's calls have taught, and beside it what the candidate's showed."""
 
     facts: dict[str, Any]
     leaves: list[dict[str, Any]] = field(default_factory=list)
@@ -59,7 +59,6 @@ class Study:
     flags: dict[str, Any] = field(default_factory=dict)
     state_paths: dict[str, Any] = field(default_factory=dict)
     probes: dict[str, str] = field(default_factory=dict)
-    insensitive: list[str] = field(default_factory=list)
 
     @property
     def retained(self) -> int:
@@ -98,7 +97,7 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
     first = bench.draw()
     assert first is not None
     before = bench.tell(arm, "state_back", 60)["digests"]
-    slot = bench.run(arm, [first], [bench.seed()], timeout=bench.build_timeout)
+    slot = bench.run(arm, [first], [bench.seed()], building=True)
     bench.tell(arm, "inputs_back", 60, slot=0)
     changed = bench.ask("inputs_changed", arm=BASELINE, slot=0, set=first)["changed"]
     after = bench.tell(arm, "state_back", 60)["digests"]

@@ -23,8 +23,8 @@ from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
 from trackside.comparison.measure import Plan, measure, plan_batch, plan_flushes
-from trackside.comparison.options import Options
-from trackside.comparison.probing import probe, probe_shapes
+from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
+from trackside.comparison.probing import probe, probe_shapes, report_probes
 from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
 from trackside.comparison.trial_record import Context, Outcome, build_record, save_quads, unstarted_record
 from trackside.comparison.verdict import conclude, read
@@ -42,8 +42,6 @@ Progress = Callable[[dict[str, Any]], None]
 
 # Forks of one template share hash seed and layout, so pairs take turns over several.
 _TEMPLATES = 3
-_PAIRS = 6
-_QUICK_PAIRS = 2
 _DELTA = {"cpu": 0.02, "cuda": 0.005}
 # A call may take this many times the baseline's before it counts as hung.
 _PATIENCE, _SHORTEST_TIMEOUT = 100, 5.0
@@ -98,7 +96,6 @@ class _Trial:
         self.crew = crew
         self.options = options
         self.store, self.run_, self.progress = store, run, progress
-        self.budget_from = time.monotonic()
         self.files = {BASELINE: base.path.resolve(), CANDIDATE: cand.path.resolve()}
         self.rng = random.Random(options.seed if options.seed is not None else secrets.randbits(128))
         self.outcomes: list[Outcome] = []
@@ -106,6 +103,7 @@ class _Trial:
         threads = options.threads or default_threads(options.kind)
         self.judge_cpus, self.cpus = share_cpus(allowed, options.kind, threads)
         self.context = Context(base, cand, machine_facts(), threads, self.cpus)
+        self.budget_from = self.context.began
 
     # -- the frame around everything ---------------------------------------------------------------
 
@@ -148,12 +146,15 @@ class _Trial:
             on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder}),
         )
         if not options.checks_only:
+            asked = time.monotonic()
             stack.enter_context(lock)
-            self.budget_from = time.monotonic()
+            # Waiting for others is not on this run's account; starting up is.
+            self.budget_from += time.monotonic() - asked
             # Before the lock is given back: the next run must not meet this one's workers.
             stack.callback(crew.fleet.sweep)
-        # Threads started from here on, the recorder's among them, keep off the arms' CPUs too.
+        # The recorder's thread, started below, inherits this.
         stack.enter_context(_pinned(self.judge_cpus))
+        crew.fleet.pin(self.judge_cpus)
         gpu = _gpu_index(options.device) if options.kind == "cuda" else None
         recorder = Recorder(gpu_index=gpu, cpus=self.cpus)
         recorder.start()
@@ -257,8 +258,12 @@ class _Trial:
             str(state_file) if state_file else None,
         )
         self.progress({"phase": "probes"})
-        probe(bench, study)
-        probe_shapes(bench, study, facts["probe_shapes"])
+        ran = probe(bench, study)
+        if not self.outcomes:
+            # Once: these sizes are the task's, not the timed shape's.
+            timed = facts["shapes"] or []
+            ran += probe_shapes(bench, study, [s for s in facts["probe_shapes"] if s not in timed])
+        report_probes(bench.ledger, ran)
         outcome.base_alone["build_baseline"] = study.build_seconds
         outcome.base_alone["build_candidate"] = arm.build_seconds
         if described["derivable"] and draw_seconds > 0.02 and draw_seconds > study.run_ns / 1e9:
@@ -285,8 +290,9 @@ class _Trial:
         flushes, host_bound = self._flushes(bench, study)
         free = bench.ask("free_memory")["bytes"]
         batch = plan_batch(study, bench.spec["bytes"] + bench.output_bytes, options.kind, flushes, free)
-        left = options.budget * (len(self.outcomes) + 1) / shapes - (time.monotonic() - self.budget_from)
-        pairs = options.pairs or (_QUICK_PAIRS if options.quick else _PAIRS)
+        spent = time.monotonic() - self.budget_from - bench.build_seconds
+        left = options.budget * (len(self.outcomes) + 1) / shapes - spent
+        pairs = options.pairs or (QUICK_PAIRS if options.quick else DEFAULT_PAIRS)
         delta = options.delta if options.delta is not None else _DELTA[options.kind]
         plan = Plan(
             options.device, pairs, batch, flushes, delta, options.metric, max(4.0, 0.9 * left), host_bound
@@ -299,6 +305,7 @@ class _Trial:
             alone = _alone(bench, plan)
             bench.stop(BASELINE)
             recorder.mark("pairs")
+            clock = "cpu.mhz" if options.kind == "cpu" else "gpu.sm_mhz"
             measurement = outcome.measurement = measure(
                 bench,
                 plan,
@@ -307,17 +314,19 @@ class _Trial:
                 self.context.baseline.format,
                 timeout,
                 state_file,
-                self.progress,
+                lambda event: self.progress({**event, "mhz": recorder.latest(clock)}),
             )
             bench.stop(CANDIDATE)
             alone_after = _alone(bench, plan)
         outcome.base_alone.update({"before_ns": alone, "after_ns": alone_after})
-        ledger.passed("worker-survives", f"{measurement.calls + study.checked} calls answered")
+        ledger.passed(
+            "worker-survives", f"{measurement.calls} timed calls answered, and those of audit and probes"
+        )
         ledger.passed("protocol-intact", "only our own messages")
         ledger.passed(
             "output-matches-oracle",
-            f"{study.checked} calls checked, of the {measurement.calls} timed ones chosen after they ran; "
-            f"{study.screened} compared with the baseline's on the same inputs",
+            f"{study.checked} calls checked against the oracle, timed ones chosen after they ran; "
+            f"{study.screened} of {measurement.calls} timed calls compared with the baseline's",
         )
         outcome.reading = read(measurement, ledger)
         self._judge_machine(outcome, plan, recorder)
@@ -374,6 +383,11 @@ class _Trial:
                 )
             elif noticed:
                 ledger.warned("machine-quiet", "; ".join(noticed))
+            elif plan.kind == "cuda" and not recorder.watches_gpu:
+                ledger.unknown(
+                    "machine-quiet",
+                    "the GPU could not be watched: see that nvidia-ml-py is installed and `nvidia-smi` works",
+                )
             elif plan.kind == "cuda":
                 ledger.passed("machine-quiet", "no throttling, no other process on the GPU")
         beside = [

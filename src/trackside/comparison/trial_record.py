@@ -15,7 +15,7 @@ import trackside
 from trackside.comparison import tolerance
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement
-from trackside.comparison.options import Options
+from trackside.comparison.options import CERTIFIED_PAIRS, Options
 from trackside.comparison.study import Study
 from trackside.comparison.timings import summarise
 from trackside.comparison.verdict import Reading, ratios, worst_of
@@ -125,6 +125,7 @@ def grade(options: Options, outcomes: list[Outcome], verdict: str) -> str:
     """How much the certificate is worth: `full`, `reduced` or `none`."""
     if (
         options.quick
+        or (options.pairs is not None and options.pairs < CERTIFIED_PAIRS)
         or options.checks_only
         or options.disabled
         or options.unprotected
@@ -180,6 +181,7 @@ def _shape_record(o: Outcome) -> dict[str, Any]:
             "quads_kept": r.kept,
             "calls_per_slot": plan.batch,
             "delta": plan.delta,
+            "longer": round(r.longer(plan.delta)),
             "total": ratios(r.total),
             "wall": ratios(r.wall) if r.wall else None,
             "device": ratios(r.device) if r.device else None,
@@ -193,6 +195,7 @@ def _shape_record(o: Outcome) -> dict[str, Any]:
         accuracy = {
             "oracle": study.oracle.get("kind"),
             "checked_calls": study.checked,
+            "screened_calls": study.screened,
             "probes": study.probes,
             "outputs": [
                 {

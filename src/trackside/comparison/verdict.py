@@ -17,7 +17,7 @@ from trackside.stats.quads import pair_median, quad_log_ratio
 from trackside.stats.totals import contradicts, total_ratio
 from trackside.stats.verdict import classify
 
-__all__ = ["VERDICTS", "Reading", "conclude", "read", "worst_of"]
+__all__ = ["VERDICTS", "Reading", "conclude", "quiet_mask", "ratios", "read", "worst_of"]
 
 VERDICTS = ("rejected", "not-comparable", "slower", "inconclusive", "equivalent", "faster")
 """From the least to the most favourable; a run over several shapes takes the first that occurs."""
@@ -44,6 +44,12 @@ class Reading:
     lie_us: float
     kept: int
     quads: int
+
+    def longer(self, delta: float) -> float:
+        """Times the budget after which the interval would reach half of delta to either side."""
+        half = (self.speed.high - self.speed.low) / 2
+        # Twice as narrow takes four times as long.
+        return max(2.0, (2 * half / math.log1p(delta)) ** 2)
 
 
 def read(measurement: Measurement, ledger: Ledger) -> Reading:
@@ -85,12 +91,17 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
     quads = [q for p in measurement.pairs for q in p.quads if q.mode == mode]
     if measurement.plan.kind == "cuda":
         return {id(q) for q in quads}
+    return {id(q) for q, kept in zip(quads, quiet_mask(quads, ledger), strict=True) if kept}
+
+
+def quiet_mask(quads: list[Quad], ledger: Ledger, limit: float = 1.02) -> list[bool]:
+    """Which quads ran undisturbed, and whether so many did, and so evenly, that they can be believed."""
     arms = np.array([list(q.order) for q in quads])
     wall = np.array([q.totals for q in quads])
     ratios = quiet.waiting(wall, np.array([q.cpu for q in quads]), arms)
-    mask = quiet.keep_quiet(ratios, arms, max_drop=_MAX_DROPPED)
-    dropped, disturbed = 1 - float(mask.mean()), quiet.disturbed_share(ratios, arms)
-    hits = quiet.arm_disturbances(ratios, arms)
+    mask = quiet.keep_quiet(ratios, arms, limit, _MAX_DROPPED)
+    dropped, disturbed = 1 - float(mask.mean()), quiet.disturbed_share(ratios, arms, limit)
+    hits = quiet.arm_disturbances(ratios, arms, limit)
     lengths = [float(np.median(wall[arms == letter])) for letter in "AB"]
     p = quiet.fisher_exact(*hits, odds=quiet.length_odds(hits[0] + hits[2], len(quads), *lengths))
     if p < _FISHER_ALPHA and disturbed > _FEW_DISTURBED:
@@ -107,7 +118,7 @@ def _quiet_quads(measurement: Measurement, mode: str, ledger: Ledger) -> set[int
         )
     else:
         ledger.passed("machine-quiet", f"{dropped:.0%} of quads dropped as disturbed")
-    return {id(q) for q, kept in zip(quads, mask, strict=True) if kept}
+    return [bool(kept) for kept in mask]
 
 
 def _judge_ratio(quads: list[Quad]) -> tuple[float, float]:
@@ -147,12 +158,9 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
         ledger.passed("clocks-agree", "no speedup is claimed")
         ledger.passed("total-time-agrees", "no speedup is claimed")
         if verdict == "inconclusive":
-            half = (reading.speed.high - reading.speed.low) / 2
-            # Twice as narrow takes four times as long.
-            longer = max(2.0, (2 * half / math.log1p(delta)) ** 2)
             reasons.append(
                 f"the interval {_span(reading.speed)} holds both no change and a change beyond ±{delta:.1%}; "
-                f"about {longer:.0f} times the budget would narrow it to ±{delta / 2:.1%}"
+                f"about {reading.longer(delta):.0f} times the budget would narrow it to ±{delta / 2:.1%}"
             )
         return verdict, reasons
     judge = reading.judge

@@ -337,6 +337,19 @@ class Recorder:
         """`Telemetry.disturbances` while the recorder runs; samples now if the last sample is before t1."""
         return self._around(t0_ns, t1_ns).disturbances(t0_ns, t1_ns, cpus, kinds)
 
+    def latest(self, name: str) -> float | None:
+        """The newest sample of a column; None where it is not recorded."""
+        for position, column in enumerate(self._columns):
+            if column.name == name and self._rows:
+                value = self._rows[-1][position]
+                return value if math.isfinite(value) else None
+        return None
+
+    @property
+    def watches_gpu(self) -> bool:
+        """Whether the GPU that was asked for is being sampled."""
+        return self._gpu is not None
+
     def _open_gpu(self, which: int | str) -> GpuSampler | None:
         nvml = Nvml.open()
         if isinstance(nvml, Unknown):

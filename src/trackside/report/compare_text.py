@@ -179,7 +179,12 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
             (
                 "",
                 f"{accuracy['checked_calls']} calls checked"
-                + (f", {statistics['candidate_calls']} timed" if statistics else "")
+                + (
+                    f", {accuracy['screened_calls']} of {statistics['candidate_calls']} timed ones compared "
+                    "with the baseline's"
+                    if statistics and "screened_calls" in accuracy
+                    else ""
+                )
                 + f"; probes passed: {', '.join(probes) or 'none'}",
             )
         )
@@ -263,7 +268,8 @@ def _closing(record: dict[str, Any], console: Console) -> None:
         # The same command without --quick: twice of too little is still too little.
         again = _again(record)
     elif verdict == "inconclusive" and record["baseline"] is not None:
-        again = f"{_again(record)} --budget {2 * record['options'].get('budget', 60):.0f}"
+        longer = (record["statistics"] or {}).get("longer") or 2
+        again = f"{_again(record)} --budget {longer * record['options'].get('budget', 60):.0f}"
     # Not wrapped: an id or a command that is broken over two lines cannot be copied.
     console.print(Text.assemble(("  run  ", "bold"), f"{run_id}, {record['seconds']:.0f} s"), soft_wrap=True)
     console.print(Text.assemble(("  next: ", "bold"), again), soft_wrap=True)
@@ -274,11 +280,26 @@ def _compares_commands(record: dict[str, Any]) -> bool:
     return record["baseline"] is not None and record["baseline"]["format"] == "command"
 
 
+# Options that make it another comparison, with their defaults.
+_REPEATED = {
+    "device": "cpu",
+    "metric": "device",
+    "claim": "faster",
+    "delta": None,
+    "threads": None,
+    "pairs": None,
+}
+
+
 def _again(record: dict[str, Any]) -> str:
     """The command line that would repeat this run, ready to paste."""
     words = ["trackside", "compare"]
     if _compares_commands(record):
         words += ["--command", *(w for name in record["options"]["outputs"] for w in ("--output", name))]
+    for name, default in _REPEATED.items():
+        asked = record["options"].get(name, default)
+        if asked != default:
+            words += [f"--{name}", str(asked)]
     return shlex.join([*words, record["baseline"]["path"], record["candidate"]["path"]])
 
 

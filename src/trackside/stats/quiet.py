@@ -31,9 +31,8 @@ def waiting(wall: npt.ArrayLike, cpu: npt.ArrayLike, arms: npt.ArrayLike) -> npt
     waited: npt.NDArray[np.float64] = walls - np.asarray(cpu, dtype=np.float64)
     lengths = [float(np.median(walls[labels == arm])) for arm in ("A", "B")]
     usual = np.where(labels == "A", np.median(waited[labels == "A"]), np.median(waited[labels == "B"]))
-    ratios: npt.NDArray[np.float64] = 1 + (waited - usual) / max(
-        _SHORTEST_NS, math.sqrt(lengths[0] * lengths[1])
-    )
+    scale = max(_SHORTEST_NS, math.sqrt(lengths[0] * lengths[1]))
+    ratios: npt.NDArray[np.float64] = 1 + np.maximum(waited - usual, 0.0) / scale
     return ratios
 
 
@@ -43,8 +42,8 @@ def keep_quiet(
     """Mask of the quads to keep: those in which every slot's ratio is under limit times its arm's own median.
 
     Whole quads go, or the design would lose its balance. If more than max_drop of them would go, the quietest
-    are kept instead: beyond that the rule selects rather than cleans. Times never enter, and the labels only
-    choose which median a slot is held against, so exchanging them changes nothing.
+    are kept instead: beyond that the rule selects rather than cleans. The labels only choose which median a
+    slot is held against, so exchanging them changes nothing.
 
     Args:
         ratios: (quads, 4) wall time over CPU time of each slot; one that is not finite counts as disturbed.
@@ -93,6 +92,7 @@ def length_odds(hits: int, quads: int, length_a: float, length_b: float) -> floa
     if not 0 < hits < 2 * quads or length_a == length_b:
         return 1.0
     low, high = 0.0, 700.0 / max(length_a, length_b)
+    # Beyond exp(700) a float overflows; 200 halvings leave nothing to halve.
     for _ in range(200):
         rate = (low + high) / 2
         expected = -quads * (math.expm1(-rate * length_a) + math.expm1(-rate * length_b))

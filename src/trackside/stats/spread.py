@@ -8,13 +8,10 @@ import numpy.typing as npt
 
 from trackside.stats.special import t_quantile
 
-__all__ = ["iqr_rel", "mad", "median", "quads_for_half_width", "quads_needed", "quantile", "robust_sigma"]
+__all__ = ["iqr_rel", "mad", "median", "quads_for_half_width", "quantile", "robust_sigma"]
 
 # A normal distribution's standard deviation over its median absolute deviation.
 _SIGMA_PER_MAD = 1.4826
-
-# (z_.975 + z_.80)^2 = 7.85 for 80 % power at the 5 % level with a mean, times pi/2 because a median is used.
-_QUADS_AT_SIGMA = 12.3
 
 _Values = Sequence[float] | npt.NDArray[np.float64]
 
@@ -48,15 +45,6 @@ def iqr_rel(values: _Values) -> float:
     if middle <= 0:
         raise ValueError(f"a relative spread needs a positive median, found {middle}")
     return (high - low) / middle
-
-
-def quads_needed(sigma: float, delta: float) -> int:
-    """Quads that find a difference of delta with 80 % power, sigma being the spread of a quad's log ratio."""
-    if not (math.isfinite(sigma) and sigma >= 0):
-        raise ValueError(f"sigma must be finite and not negative, found {sigma}")
-    if not (math.isfinite(delta) and delta > 0):
-        raise ValueError(f"delta must be positive and finite, found {delta}")
-    return max(1, math.ceil(_QUADS_AT_SIGMA * (sigma / delta) ** 2))
 
 
 def quads_for_half_width(sigma: float, half_width: float, pairs: int) -> int:

@@ -15,8 +15,11 @@ __all__ = ["main"]
 
 
 def main(argv: list[str]) -> None:
-    """Spin on the CPU whose number is given until the parent ends; whatever else wants the CPU goes first."""
+    """Spin on CPU `argv[0]` until the parent, process `argv[1]`, ends; whatever else wants it goes first."""
     sandbox.die_with_parent()
+    # At the lowest priority this line may be reached late: a parent that has gone by then sends no signal.
+    if os.getppid() != int(argv[1]):
+        return
     os.sched_setaffinity(0, {int(argv[0])})
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     while True:

@@ -20,7 +20,7 @@ import trackside
 from trackside.records.errors import TracksideError
 from trackside.store.runs import Run
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
-from trackside.workload.supervisor import descendants, parents_below, remove_tree
+from trackside.workload.supervisor import descendants, parents_below, remove_tree, signal_name
 
 __all__ = ["Fleet", "Process", "ProcessFailed", "Template"]
 
@@ -115,7 +115,6 @@ class Process:
         self.helpers: list[int] = []
         """Processes below this one when `Fleet.strangers` last looked; they freeze and thaw with it."""
         self._cpu_when_frozen = 0
-        self.alive = True
         self.facts: dict[str, Any] = {}
 
     def ask(self, op: str, timeout: float, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
@@ -161,7 +160,6 @@ class Process:
         raise ChannelForged(f"an unasked message {str(message)[:60]}")
 
     def _dead(self) -> ProcessFailed:
-        self.alive = False
         if self.over_memory is not None:
             return ProcessFailed(
                 self.name,
@@ -173,13 +171,13 @@ class Process:
         if status is None:
             how = "closed its channel"
         elif os.WIFSIGNALED(status):
-            how = f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+            how = f"was killed by {signal_name(os.WTERMSIG(status))}"
         else:
             how = f"exited with code {os.waitstatus_to_exitcode(status)}"
         return ProcessFailed(self.name, "died", how, self.log())
 
     def freeze(self) -> None:
-        """Stop the process with what it forked, and wait until it has."""
+        """Stop the process with its known helpers, and wait until it has."""
         # Itself once more at the end: a helper may have woken it before it was stopped itself.
         for pid in (self.pid, *self.helpers, self.pid):
             with contextlib.suppress(ProcessLookupError):
@@ -219,7 +217,6 @@ class Process:
         """End the process and everything below it."""
         self.strike()
         self._fleet.reap(self._template, self.pid)
-        self.alive = False
         self.channel.close()
         self._fleet.dropped(self)
 
@@ -254,6 +251,7 @@ class Fleet:
         self._watched: list[Process] = []
         self._template_pids: set[int] = set()
         self._awake_pids: set[int] = set()
+        self._newest_pid = ""
         self.orphans: list[int] = []
         """Processes that left the worker that started them, when `strangers` last looked."""
         self._template_channels: list[Channel] = []
@@ -343,7 +341,6 @@ class Fleet:
             "cpus": list(cpus),
             "threads": self._threads,
             "folder": str(folder),
-            "sys_path": [],
             "unprotected": self._unprotected,
             "readable": [str(folder), *readable],
             "writable": [str(private)],
@@ -409,6 +406,17 @@ class Fleet:
             found[pid] = _cpu_ns(pid)
             (self.orphans if owner is None else owner.helpers).append(pid)
         return found
+
+    def someone_forked(self) -> bool:
+        """Whether any process or thread was started since the last call; cheap, unlike `strangers`."""
+        newest = Path("/proc/loadavg").read_text().split()[4]
+        before, self._newest_pid = self._newest_pid, newest
+        return newest != before
+
+    def pin(self, cpus: Sequence[int]) -> None:
+        """Keep the thread that watches the processes on these CPUs."""
+        if self._thread.native_id is not None:
+            os.sched_setaffinity(self._thread.native_id, cpus)
 
     def sweep(self) -> None:
         """End whatever a trial left behind, templates aside, and remove what it wrote."""

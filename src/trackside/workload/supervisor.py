@@ -20,7 +20,7 @@ from typing import Any
 from trackside.workload import sandbox
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged
 
-__all__ = ["descendants", "main", "parents_below", "remove_tree"]
+__all__ = ["descendants", "main", "parents_below", "remove_tree", "signal_name"]
 
 
 _REAP_SECONDS = 0.5
@@ -94,9 +94,14 @@ def _start_template(fd: int, request: dict[str, Any]) -> int:
 
 
 def _start_awake(cpu: int) -> int:
-    command = [sys.executable, "-P", "-m", "trackside.workload.awake", str(cpu)]
+    command = [sys.executable, "-P", "-m", "trackside.workload.awake", str(cpu), str(os.getpid())]
     quiet = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, cwd="/").pid
+    pid = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, cwd="/").pid
+    # At once, not when Python has started: the arms are timed meanwhile.
+    with contextlib.suppress(ProcessLookupError):
+        os.sched_setaffinity(pid, {cpu})
+        os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
+    return pid
 
 
 def descendants(root: int) -> list[int]:
@@ -123,6 +128,12 @@ def parents_below(root: int) -> dict[int, int]:
         found.extend(below)
         stack.extend(below)
     return {pid: parents[pid] for pid in found}
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL and the like; real-time signals have numbers only."""
+    names = {known.value: known.name for known in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 def remove_tree(root: Path) -> None:

@@ -89,9 +89,6 @@ def _become(request: dict[str, Any], control: int, log: int) -> None:
         os.sched_setaffinity(0, request["cpus"])
         os.chdir(request["folder"])
         os.environ.update(request["environment"])
-        for path in reversed(request["sys_path"]):
-            if path not in sys.path:
-                sys.path.insert(0, path)
         isolation = sandbox.enter(request["readable"], request["writable"], request["unprotected"])
         import torch
 
