@@ -22,21 +22,13 @@ _MARGIN = 0.7
 
 
 def prepare(
-    bench: Bench,
-    study: Study,
-    device: str,
-    cache: Path,
-    cpus: Sequence[int],
-    machine: MachineFacts,
-    ledger: Ledger,
+    bench: Bench, study: Study, cache: Path, cpus: Sequence[int], machine: MachineFacts
 ) -> dict[str, Any] | None:
     """The floor for this task, or None where no ceiling could be measured."""
     try:
-        ceilings = floor_ceilings(
-            "cpu" if device == "cpu" else bench.device, cache, cpus=list(cpus), machine=machine
-        )
+        ceilings = floor_ceilings(bench.device, cache, cpus=list(cpus), machine=machine)
     except TracksideError as error:
-        ledger.unknown("above-floor", f"no measured ceilings: {error.message}")
+        bench.ledger.unknown("above-floor", f"no measured ceilings: {error.message}")
         return None
     needed: dict[str, Any] = {"leaves": [], "bytes": 0}
     probe = bench.draw()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from trackside.comparison import tolerance
@@ -149,66 +149,90 @@ def _check_leaf(
     name: str,
 ) -> None:
     path = leaf["path"]
-    failing: Callable[..., None] = bench.ledger.failed
     if check == "output-matches-oracle" and path.startswith("state:"):
         check = "state-matches"
     if leaf.get("missing"):
         return
     if "mismatches" in leaf:
-        if leaf["mismatches"] and leaf["dtype"] not in ("value", "shape"):
-            rows = bench.ask(
-                "check_integers",
-                call=call.id,
-                set=call.set,
-                seed=call.seed,
-                leaves=[fact],
-                baseline_call=standard.id,
-                baseline_leaves=[next(f for f in standard.leaves if f["path"] == path)],
-            )["leaves"]
-            leaf = rows[0] if rows else leaf
-        if leaf["mismatches"]:
-            failing(
-                check,
-                f"{name}, {path}{leaf['at']}: expected {leaf['expected']}, found {leaf['found']} "
-                f"({leaf['mismatches']:,} elements differ)",
-            )
-        return
-    if leaf["nonfinite"] and path not in study.nonfinite:
-        failing(
+        _check_exact(bench, call, standard, fact, leaf, check, name)
+    elif leaf["nonfinite"] and path not in study.nonfinite:
+        bench.ledger.failed(
             check,
             f"{name}, {path} element {leaf['nonfinite_at']}: expected {leaf['expected']}, found "
             f"{leaf['found']} ({leaf['nonfinite']:,} NaN or infinities out of place)",
         )
-        return
-    base = study.bins.get(path, {})
-    if check == "holds-on-probes":
-        base = _probe_errors(bench, standard, path)
-    slack = _PROBE_SLACK if check == "holds-on-probes" else 1
+    else:
+        _check_error(bench, study, call, standard, fact, leaf, check, name)
+
+
+def _check_exact(
+    bench: Bench,
+    call: Call,
+    standard: Call,
+    fact: dict[str, Any],
+    leaf: dict[str, Any],
+    check: str,
+    name: str,
+) -> None:
+    """Integers, plain values and shapes: equal, ties aside."""
+    path = leaf["path"]
+    if leaf["mismatches"] and leaf["dtype"] not in ("value", "shape"):
+        rows = bench.ask(
+            "check_integers",
+            call=call.id,
+            set=call.set,
+            seed=call.seed,
+            leaves=[fact],
+            baseline_call=standard.id,
+            baseline_leaves=[next(f for f in standard.leaves if f["path"] == path)],
+        )["leaves"]
+        leaf = rows[0] if rows else leaf
+    if leaf["mismatches"]:
+        bench.ledger.failed(
+            check,
+            f"{name}, {path}{leaf['at']}: expected {leaf['expected']}, found {leaf['found']} "
+            f"({leaf['mismatches']:,} elements differ)",
+        )
+
+
+def _check_error(
+    bench: Bench,
+    study: Study,
+    call: Call,
+    standard: Call,
+    fact: dict[str, Any],
+    leaf: dict[str, Any],
+    check: str,
+    name: str,
+) -> None:
+    """Floats: as close to the oracle as the baseline allows, in every bin of magnitude."""
+    path, probing = leaf["path"], check == "holds-on-probes"
+    base = _probe_errors(bench, standard, path) if probing else study.bins.get(path, {})
+    slack = _PROBE_SLACK if probing else 1
     allowances = _allowances(base, study, leaf, slack)
     worst = tolerance.exceeds(leaf["bins"], allowances)
-    if worst is not None and check == "holds-on-probes":
+    if worst is not None and probing:
         # A few elements may be ill-conditioned, and one look at those is luck: see what input noise does.
         tolerance.merge(base, _noise_errors(bench, standard, path))
         allowances = _allowances(base, study, leaf, slack)
         worst = tolerance.exceeds(leaf["bins"], allowances)
-    if worst is not None:
-        limits = {number: min(a.largest, a.rms * 3) for number, a in allowances.items()}
-        spot = bench.ask("locate", call=call.id, set=call.set, seed=call.seed, leaf=fact, allowed=limits)
-        mine, theirs = tolerance.relative_error(leaf["bins"]), tolerance.relative_error(base)
-        failing(
-            check,
-            f"{name}, {path}{spot['index']}: expected {_digits(spot['expected'])}, found "
-            f"{_digits(spot['found'])} "
-            f"(error {worst[1]:,.1f} times what is allowed; rms {mine['rms']:.1e} against the "
-            f"baseline's {theirs['rms']:.1e})",
-            index=spot["index"],
-            expected=spot["expected"],
-            found=spot["found"],
-            call=call.id,
-        )
+    if worst is None:
+        if not probing:
+            tolerance.merge(study.candidate_bins.setdefault(path, {}), leaf["bins"])
         return
-    if check in ("output-matches-oracle", "state-matches"):
-        tolerance.merge(study.candidate_bins.setdefault(path, {}), leaf["bins"])
+    limits = {number: min(a.largest, a.rms * 3) for number, a in allowances.items()}
+    spot = bench.ask("locate", call=call.id, set=call.set, seed=call.seed, leaf=fact, allowed=limits)
+    mine, theirs = tolerance.relative_error(leaf["bins"]), tolerance.relative_error(base)
+    bench.ledger.failed(
+        check,
+        f"{name}, {path}{spot['index']}: expected {_digits(spot['expected'])}, found "
+        f"{_digits(spot['found'])} (error {worst[1]:,.1f} times what is allowed; rms {mine['rms']:.1e} "
+        f"against the baseline's {theirs['rms']:.1e})",
+        index=spot["index"],
+        expected=spot["expected"],
+        found=spot["found"],
+        call=call.id,
+    )
 
 
 def _allowances(

@@ -48,6 +48,7 @@ class Study:
     nonfinite: set[str] = field(default_factory=set)
     oracle: dict[str, Any] = field(default_factory=dict)
     random: bool = False
+    """Whether the baseline's own output is what is expected: it draws, or runs in no wider arithmetic."""
     reuses_outputs: bool = False
     declared: dict[str, float] | None = None
     run_ns: float = 0.0
@@ -151,70 +152,68 @@ def fit_outputs(bench: Bench, arm: Arm) -> list[dict[str, Any]]:
 
 
 def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
-    ledger, first = bench.ledger, bench.draw()
+    """Whether the baseline repeats itself, what is expected of outputs, and how far its own lie from that."""
+    first = bench.draw()
     assert first is not None
     seed, other = bench.seed(), bench.seed()
     slots = [bench.run(arm, [first], [s], timeout=bench.build_timeout) for s in (seed, seed, other)]
-    same = bench.ask(
-        "same_bytes", first=slots[0].calls[0].id, second=slots[1].calls[0].id, leaves=study.leaves
-    )
-    third = bench.ask(
-        "same_bytes", first=slots[0].calls[0].id, second=slots[2].calls[0].id, leaves=study.leaves
-    )
-    study.random = bool(third) and not same
-    if same and _differ_beyond_rounding(bench, slots[0].calls[0], slots[1].calls[0]):
-        ledger.failed(
+    calls = [slot.calls[0] for slot in slots]
+    _check_repeats(bench, study, calls)
+    _choose_oracle(bench, study, first, seed)
+    _learn_condition(bench, study, first, seed)
+    for call in calls[:2]:
+        learn(bench, study, call)
+    _judge_baseline(bench.ledger, study)
+    study.run_ns = min(call.ns for call in calls)
+    bench.forget(slots)
+
+
+def _check_repeats(bench: Bench, study: Study, calls: list[Call]) -> None:
+    """The first two calls had the same seed, the third another."""
+    first, again, other = (call.id for call in calls)
+    moved = bench.ask("same_bytes", first=first, second=again, leaves=study.leaves)
+    drawn = bench.ask("same_bytes", first=first, second=other, leaves=study.leaves)
+    study.random = bool(drawn) and not moved
+    if moved and _differ_beyond_rounding(bench, calls[0], calls[1]):
+        bench.ledger.failed(
             "baseline-right",
-            f"the baseline is not deterministic: on the same inputs and seed {same['path']} element "
-            f"{same['element']} was {same['was']}, then {same['now']}; draw from torch's generator",
+            f"the baseline is not deterministic: on the same inputs and seed {moved['path']} element "
+            f"{moved['element']} was {moved['was']}, then {moved['now']}; draw from torch's generator",
         )
-        ledger.settle()
-    if study.random:
-        bench.ask("use_baseline_as_oracle")
-        study.oracle = {
-            "kind": "the baseline's own output under the same random seed",
-            "precision": None,
-            "notes": [],
-        }
+        bench.ledger.settle()
+
+
+def _choose_oracle(bench: Bench, study: Study, first: int, seed: int) -> None:
+    """The widest arithmetic in which the baseline runs, or its own output where nothing wider would do."""
+    ledger = bench.ledger
+    proof: dict[str, Any] = (
+        {"random": True} if study.random else bench.ask("prove_oracle", set=first, seed=seed)
+    )
+    if proof.get("kind") is not None:
+        study.oracle = proof
+        ledger.passed("oracle-available", f"{proof['kind']}, bits verified")
+        return
+    study.random = True
+    bench.ask("use_baseline_as_oracle")
+    if proof.get("random"):
+        study.oracle = {"kind": "the baseline's own output under the same random seed"}
         ledger.passed(
             "oracle-available",
             "random operators: the baseline's output under the same seed is what is expected",
         )
+        return
+    study.oracle = {"kind": "the baseline's own output"}
+    notes = "; ".join(proof["notes"]) or "no reason given"
+    if study.declared is None:
+        ledger.failed(
+            "oracle-available",
+            f"the baseline's code runs in no wider arithmetic ({notes}): add `reference` to its file",
+        )
     else:
-        proof = bench.ask("prove_oracle", set=first, seed=seed)
-        study.oracle.update(proof)
-        if proof.get("random"):
-            study.random = True
-            bench.ask("use_baseline_as_oracle")
-            study.oracle["kind"] = "the baseline's own output under the same random seed"
-            ledger.passed(
-                "oracle-available",
-                "random operators: the baseline's output under the same seed is what is expected",
-            )
-        elif proof["kind"] is None:
-            study.random = True
-            bench.ask("use_baseline_as_oracle")
-            study.oracle["kind"] = "the baseline's own output"
-            notes = "; ".join(proof["notes"]) or "no reason given"
-            if study.declared is None:
-                ledger.failed(
-                    "oracle-available",
-                    f"the baseline's code runs in no wider arithmetic ({notes}): add `reference` to "
-                    "the baseline file",
-                )
-            else:
-                ledger.warned(
-                    "oracle-available",
-                    f"checked against the baseline's own output under the declared tolerance ({notes})",
-                )
-        else:
-            ledger.passed("oracle-available", f"{proof['kind']}, bits verified")
-    _learn_condition(bench, study, first, seed)
-    for slot in slots[:2]:
-        learn(bench, study, slot.calls[0])
-    _judge_baseline(ledger, study)
-    study.run_ns = min(s.calls[0].ns for s in slots)
-    bench.forget(slots)
+        ledger.warned(
+            "oracle-available",
+            f"checked against the baseline's own output under the declared tolerance ({notes})",
+        )
 
 
 def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
@@ -258,9 +257,7 @@ def dtype_of(study: Study, path: str) -> str:
 def _judge_baseline(ledger: Ledger, study: Study) -> None:
     for path, bins in study.bins.items():
         error = tolerance.relative_error(bins)["rms"]
-        dtype = next(
-            (f["dtype"] for f in study.leaves if f["path"] == path and f["kind"] == "tensor"), "float32"
-        )
+        dtype = dtype_of(study, path)
         if error > BROKEN and dtype not in ("float8_e4m3fn", "float8_e5m2"):
             ledger.failed(
                 "baseline-right",

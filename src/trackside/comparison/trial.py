@@ -45,6 +45,9 @@ _TEMPLATES = 3
 _DELTA = {"cpu": 0.02, "cuda": 0.005}
 # A call may take this many times the baseline's before it counts as hung.
 _PATIENCE, _SHORTEST_TIMEOUT = 100, 5.0
+# Times its speed alone at which a baseline counts as hindered; what is less, noise can do.
+_HINDERED = {"cpu": 1.3, "cuda": 1.15}
+_ALONE_CALLS = 9
 # Beyond this share of stolen time nothing that was measured is believed.
 _MOST_STOLEN = 0.10
 # On larger guests spinning everywhere would cost the arms their clock speed.
@@ -284,7 +287,7 @@ class _Trial:
         assert study is not None
         self.progress({"phase": "floor"})
         outcome.floor = physics.prepare(
-            bench, study, options.device, self.store.root / "machine", self.cpus, self.context.machine, ledger
+            bench, study, self.store.root / "machine", self.cpus, self.context.machine
         )
         bench.seeded = study.random
         flushes, host_bound = self._flushes(bench, study)
@@ -330,6 +333,7 @@ class _Trial:
         )
         outcome.reading = read(measurement, ledger)
         self._judge_machine(outcome, plan, recorder)
+        self._judge_other_arm(outcome, plan)
         physics.judge(outcome.floor, measurement, ledger)
         ledger.settle()
         outcome.verdict, outcome.reasons = conclude(outcome.reading, delta, ledger)
@@ -360,36 +364,40 @@ class _Trial:
         return plan_flushes(max(host) - study.run_ns)
 
     def _judge_machine(self, outcome: Outcome, plan: Plan, recorder: Recorder) -> None:
-        """Whether the machine, or the other arm, disturbed the measurement."""
+        """Whether anything else on the machine disturbed the measurement."""
         ledger, measurement = outcome.ledger, outcome.measurement
         assert measurement is not None
         quads = [q for p in measurement.pairs for q in p.quads]
-        if quads:
-            window = quads[0].began, quads[-1].ended
-            kinds: list[Kind] = ["others"]
-            if plan.kind == "cpu" or plan.metric == "wall":
-                # A device's clock does not wait for CPUs. What keeps CPUs awake waits for them all the time.
-                kinds += ["steal", "quota"] if self._idle_prone_cpus() else ["steal", "quota", "pressure"]
-            noticed = recorder.disturbances(*window, self.cpus, kinds)
-            slowed = recorder.disturbances(*window, self.cpus, ["slowdown"])
-            stolen = recorder.stolen(*window, self.cpus) if plan.kind == "cpu" else 0.0
-            if slowed:
-                ledger.failed("machine-quiet", f"{'; '.join(slowed)}: run again when the GPU has cooled down")
-            elif stolen > _MOST_STOLEN:
-                ledger.failed(
-                    "machine-quiet",
-                    f"the hypervisor kept a CPU from the arms for {stolen:.0%} of the time, and "
-                    f"{_MOST_STOLEN:.0%} at most may be: run again on a quieter machine",
-                )
-            elif noticed:
-                ledger.warned("machine-quiet", "; ".join(noticed))
-            elif plan.kind == "cuda" and not recorder.watches_gpu:
-                ledger.unknown(
-                    "machine-quiet",
-                    "the GPU could not be watched: see that nvidia-ml-py is installed and `nvidia-smi` works",
-                )
-            elif plan.kind == "cuda":
-                ledger.passed("machine-quiet", "no throttling, no other process on the GPU")
+        window = quads[0].began, quads[-1].ended
+        kinds: list[Kind] = ["others"]
+        if plan.kind == "cpu" or plan.metric == "wall":
+            # A device's clock does not wait for CPUs. What keeps CPUs awake waits for them all the time.
+            kinds += ["steal", "quota"] if self._idle_prone_cpus() else ["steal", "quota", "pressure"]
+        noticed = recorder.disturbances(*window, self.cpus, kinds)
+        slowed = recorder.disturbances(*window, self.cpus, ["slowdown"])
+        stolen = recorder.stolen(*window, self.cpus) if plan.kind == "cpu" else 0.0
+        if slowed:
+            ledger.failed("machine-quiet", f"{'; '.join(slowed)}: run again when the GPU has cooled down")
+        elif stolen > _MOST_STOLEN:
+            ledger.failed(
+                "machine-quiet",
+                f"the hypervisor kept a CPU from the arms for {stolen:.0%} of the time, and "
+                f"{_MOST_STOLEN:.0%} at most may be: run again on a quieter machine",
+            )
+        elif noticed:
+            ledger.warned("machine-quiet", "; ".join(noticed))
+        elif plan.kind == "cuda" and not recorder.watches_gpu:
+            ledger.unknown(
+                "machine-quiet",
+                "the GPU could not be watched: see that nvidia-ml-py is installed and `nvidia-smi` works",
+            )
+        elif plan.kind == "cuda":
+            ledger.passed("machine-quiet", "no throttling, no other process on the GPU")
+
+    def _judge_other_arm(self, outcome: Outcome, plan: Plan) -> None:
+        """Whether the baseline is as fast beside the candidate as alone."""
+        ledger, measurement = outcome.ledger, outcome.measurement
+        assert measurement is not None
         beside = [
             [
                 t
@@ -403,8 +411,7 @@ class _Trial:
         # The best pair: who is hindered on purpose is hindered in every one.
         middle = min((median(times) for times in beside if times), default=0.0)
         alone = min(outcome.base_alone["before_ns"], outcome.base_alone["after_ns"])
-        slack = 1.3 if plan.kind == "cpu" else 1.15
-        if middle > slack * alone:
+        if middle > _HINDERED[plan.kind] * alone:
             ledger.failed(
                 "baseline-undisturbed",
                 f"the baseline takes {middle / 1e3:.1f} µs beside the candidate, {alone / 1e3:.1f} µs alone",
@@ -421,7 +428,7 @@ class _Trial:
 def _alone(bench: Bench, plan: Plan) -> float:
     """The baseline's time per call with the other arm gone: the middle of a few, the first aside."""
     times = []
-    for _ in range(9):
+    for _ in range(_ALONE_CALLS):
         slot = bench.run(
             bench.arms[BASELINE], bench.draw_timed(), [bench.seed()], flushes=max(1, plan.flushes)
         )
