@@ -50,7 +50,8 @@ def compare(
         int | None, typer.Option(help="Repeatable inputs; known seeds lower the certificate.")
     ] = None,
     pairs: Annotated[
-        int | None, typer.Option(help="Worker pairs (default 6, at least 2; certified from 3 on).")
+        int | None,
+        typer.Option(help="Worker pairs (default 10 on a CPU, 6 on a GPU; at least 2, certified from 3 on)."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads of each arm (default: all cores but the judge's).")
@@ -155,7 +156,7 @@ def _validate(
     if delta is not None and not 0 < delta < 1:
         raise TracksideError("usage", f"found --delta {delta}", "needed: a fraction such as 0.02")
     if pairs is not None and not 2 <= pairs <= 1000:
-        raise TracksideError("usage", f"found --pairs {pairs}", "needed: 2 to 1000; 6 is the default")
+        raise TracksideError("usage", f"found --pairs {pairs}", "needed: 2 to 1000")
 
 
 def _explain(name: str, as_json: bool) -> int:

@@ -28,7 +28,7 @@ from trackside.comparison.command_outputs import compare as compare_outputs
 from trackside.comparison.command_reading import read_commands
 from trackside.comparison.command_runs import SEED, Runner, Shot
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
-from trackside.comparison.options import CERTIFIED_PAIRS, DEFAULT_PAIRS, QUICK_PAIRS
+from trackside.comparison.options import CERTIFIED_PAIRS, QUICK_PAIRS
 from trackside.comparison.timings import summarise
 from trackside.comparison.verdict import Reading, conclude, ratios
 from trackside.machine.facts import facts as machine_facts
@@ -45,6 +45,7 @@ __all__ = ["SEED", "CommandOptions", "run_commands"]
 
 Progress = Callable[[dict[str, Any]], None]
 
+_BLOCKS = 6
 _DELTA = 0.02
 _FIRST_QUADS, _MAX_QUADS = 4, 40
 _SEED_BELOW = 2**31
@@ -323,7 +324,7 @@ class _CommandTrial:
         base, cand = (self.runner.first_ns[arm] / 1e9 for arm in (BASELINE, CANDIDATE))
         quad = 2 * (base + cand)
         fitting = int(left / quad)
-        wanted = options.pairs or (QUICK_PAIRS if options.quick else DEFAULT_PAIRS)
+        wanted = options.pairs or (QUICK_PAIRS if options.quick else _BLOCKS)
         pairs = min(wanted, fitting)
         if pairs < 2:
             needed = math.ceil((options.budget - left + wanted * quad) * 1.2)

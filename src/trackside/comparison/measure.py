@@ -28,7 +28,7 @@ _MAX_BATCH = {"cpu": 32, "cuda": 96}
 # Shared memory of one arm; on a GPU an eighth of what is free at most: there are two, with private copies.
 _ARENA_BYTES, _ARENA_SHARE = {"cpu": 192 << 20, "cuda": 16 << 30}, 8
 # A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU.
-_MIN_QUADS = {"cpu": 30, "cuda": 8}
+_MIN_QUADS = {"cpu": 20, "cuda": 8}
 _MAX_QUADS = 200
 # So many unless half the budget again has gone.
 _FEWEST_QUADS = 6

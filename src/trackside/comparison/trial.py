@@ -295,7 +295,7 @@ class _Trial:
         batch = plan_batch(study, bench.spec["bytes"] + bench.output_bytes, options.kind, flushes, free)
         spent = time.monotonic() - self.budget_from - bench.build_seconds
         left = options.budget * (len(self.outcomes) + 1) / shapes - spent
-        pairs = options.pairs or (QUICK_PAIRS if options.quick else DEFAULT_PAIRS)
+        pairs = options.pairs or (QUICK_PAIRS if options.quick else DEFAULT_PAIRS[options.kind])
         delta = options.delta if options.delta is not None else _DELTA[options.kind]
         plan = Plan(
             options.device, pairs, batch, flushes, delta, options.metric, max(4.0, 0.9 * left), host_bound
