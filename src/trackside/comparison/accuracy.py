@@ -12,7 +12,7 @@ import torch
 
 from trackside.comparison.tolerance import Bins, merge
 
-__all__ = ["ZERO_BIN", "as_real", "locate", "measure"]
+__all__ = ["ZERO_BIN", "as_real", "locate", "measure", "misplaced_in"]
 
 # Bins span a factor of 16 (4 binary exponents) from the smallest subnormal double to the largest.
 _EXPONENTS_PER_BIN = 4
@@ -67,12 +67,8 @@ def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tens
     misplaced = None
     # A sum is finite only if all its terms are; one that overflows goes the long way for nothing.
     if not bool(torch.isfinite(error.sum() + oracle.to(found.dtype).double().abs().sum())):
-        rounded = oracle.to(found.dtype).double()
-        finite = torch.isfinite(rounded)
-        wrong_kind = (torch.isnan(rounded) != torch.isnan(values)) | (
-            (rounded != values) & ~torch.isnan(rounded)
-        )
-        wrong_kind = torch.where(finite, ~torch.isfinite(values), wrong_kind)
+        finite = torch.isfinite(oracle.to(found.dtype).double())
+        wrong_kind = misplaced_in(found, oracle)
         use = finite & torch.isfinite(values)
         error, oracle = error[use], oracle[use]
         misplaced = wrong_kind if bool(wrong_kind.any()) else None
@@ -80,6 +76,13 @@ def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tens
         return {}, misplaced
     index = _bin_index(oracle)
     return (_by_mask if error.is_cuda else _by_count)(index, error, oracle), misplaced
+
+
+def misplaced_in(found: torch.Tensor, oracle: torch.Tensor) -> torch.Tensor:
+    """Where NaN or an infinity stands that the oracle, in the output's type, has not, or is missing."""
+    values, rounded = found.double(), oracle.to(found.dtype).double()
+    wrong_kind = (torch.isnan(rounded) != torch.isnan(values)) | ((rounded != values) & ~torch.isnan(rounded))
+    return torch.where(torch.isfinite(rounded), ~torch.isfinite(values), wrong_kind)
 
 
 def _by_count(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> Bins:

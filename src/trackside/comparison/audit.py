@@ -9,7 +9,7 @@ from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
 from trackside.comparison.study import AUDIT_SLOTS, LATE, Study, changes_later, learn
 
-__all__ = ["audit_candidate", "check_environment", "check_inputs", "match_parameters"]
+__all__ = ["audit_candidate", "check_environment", "check_inputs", "check_kept", "match_parameters"]
 
 
 def audit_candidate(
@@ -37,7 +37,7 @@ def audit_candidate(
     _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
     sets = bench.draw_many(AUDIT_SLOTS)
     slot = bench.run(arm, sets, [bench.seed() for _ in sets], keep=True, repeat=held - AUDIT_SLOTS)
-    _check_kept(bench, arm, study, slot)
+    check_kept(bench, arm, study, slot)
     bench.forget([slot])
     # Once more after all those: who is honest in the first calls only has had them.
     _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
@@ -60,7 +60,7 @@ def _audit_calls(bench: Bench, arm: Arm, study: Study, count: int, poison: bool)
         check_call(bench, study, call, standard)
     bench.tell(arm, "inputs_back", 60, slot=count - 1)
     check_inputs(bench, arm, count - 1, sets[-1])
-    _check_kept(bench, arm, study, slot)
+    check_kept(bench, arm, study, slot)
     bench.forget([slot, expected])
 
 
@@ -118,7 +118,7 @@ def check_inputs(bench: Bench, arm: Arm, slot: int, set_id: int) -> None:
     )
 
 
-def _check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
+def check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
     """Outputs that were kept must still be what was returned."""
     changed = changes_later(bench, arm, slot)
     if changed is None:
@@ -127,6 +127,15 @@ def _check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
         bench.ledger.warned(
             "output-reuse", "CUDA-graph outputs of torch.compile: certified as valid until the next call"
         )
+        return
+    if changed.get("shared"):
+        if study.reuses_outputs:
+            bench.ledger.warned("output-reuse", "calls share memory of their outputs, as the baseline's do")
+        else:
+            bench.ledger.failed(
+                "output-reuse",
+                "two calls returned the same memory: a caller who changes one output changes the other",
+            )
         return
     where = (
         f"call {changed['call']}, {changed['path']}, element {changed['element']}: was "
@@ -142,7 +151,8 @@ def _check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
 
 def _check_state(bench: Bench, study: Study, before: dict[str, Any], after: dict[str, Any]) -> None:
     if not bench.contract["restore"]:
-        shared = [p for p in study.state_paths if p in before]
+        # What started as the baseline's state; a candidate's own scratch is its own affair.
+        shared = [p for p, digest in study.state_paths.items() if before.get(p) == digest]
         changed = [p for p in shared if before[p] != after.get(p)]
         if changed:
             bench.ledger.failed("state-matches", f"state {changed[0]} changed; the baseline leaves it alone")

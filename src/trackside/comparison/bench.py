@@ -385,6 +385,7 @@ class Bench:
             times = [float(t) for t in answer["ns"]]
             host = [int(t) for t in answer["host"]]
             hooks = [str(h) for h in answer["hooks"]]
+            bent = [int(i) for i in answer["bent"]]
             enqueued = int(answer["enqueued"])
             if len(times) != count or len(host) != count or not all(0 < t < 1e15 for t in times):
                 raise ValueError("times")
@@ -392,6 +393,11 @@ class Bench:
         except (KeyError, TypeError, ValueError, OverflowError):
             self.ledger.failed("protocol-intact", f"the {arm.name}'s answer to `calls` is malformed")
             raise TracksideError("internal", "a worker's answer is malformed", _REPORT) from None
+        if bent and arm.name == CANDIDATE:
+            self.ledger.failed(
+                "inputs-unchanged",
+                f"input {bent[0]}: the caller's tensor was left with another shape, stride or place",
+            )
         made = [
             Call(c, s, d, f, t, h)
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)

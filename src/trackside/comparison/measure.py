@@ -14,6 +14,7 @@ from typing import Any
 from trackside.comparison.audit import check_environment, check_inputs, match_parameters
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call, Slot
 from trackside.comparison.outputs import check_call, suspicious
+from trackside.comparison.probing import spot_check
 from trackside.comparison.study import Study, learn
 from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.quads import quad_log_ratio
@@ -38,6 +39,8 @@ _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # (a compile worker, a resource tracker) sleeps.
 _FROZEN_NS, _FREEZING_NS, _STRANGER_SHARE = 2_000_000, 20_000, 0.05
 _WATCH_NS = 200_000_000
+# After a quad, how often what only the audit saw so far is looked at again, in the timed process.
+_SPOT_CHANCE = 1 / 30
 # Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
 _SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.2
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
@@ -154,7 +157,8 @@ def measure(
     result = Measurement(plan)
     running = RunningSignSequence()
     began = clock()
-    sizes = max(1, plan.batch + (plan.kind == "cuda"))
+    # A spot check holds two calls at once.
+    sizes = max(2, plan.batch + (plan.kind == "cuda"))
     firsts = _start_orders(plan.pairs, bench.rng)
     for index in range(plan.pairs):
         pair = Pair(index)
@@ -187,11 +191,14 @@ def measure(
                     }
                 )
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
+            if bench.rng.random() < _SPOT_CHANCE:
+                spot_check(bench, study)
             if counted >= _FEWEST_QUADS and (clock() >= until or counted >= wanted):
                 break
             if clock() >= began + plan.seconds * 1.5:
                 break
         _check_frozen(bench, result, now=True)
+        spot_check(bench, study)
         _close_pair(bench, study, pair)
         result.pairs.append(pair)
     return result

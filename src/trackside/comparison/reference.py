@@ -305,7 +305,12 @@ class _Reference:
             if self._oracle.drew:
                 return {"kind": None, "precision": None, "notes": notes, "random": True}
             if notes_here is None:
-                return {"kind": self._oracle.kind, "precision": tree.dtype_name(precision), "notes": notes}
+                return {
+                    "kind": self._oracle.kind,
+                    "precision": tree.dtype_name(precision),
+                    "notes": notes,
+                    "paths": list(answer),
+                }
             notes.append(f"{tree.dtype_name(precision)}: {notes_here}")
         self._oracle.use_precision(None)
         self._answers.clear()
@@ -390,6 +395,20 @@ class _Reference:
             )
         return {"leaves": results}
 
+    def _op_misplaced(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How many NaN and infinities of one call are out of place where another call's are not."""
+        oracle = self._answer(request["set"], request["seed"])[request["leaf"]["path"]]
+        mine, theirs = (
+            accuracy.misplaced_in(
+                accuracy.as_real(self._leaf(call, leaf)).reshape(-1), accuracy.as_real(oracle).reshape(-1)
+            )
+            for call, leaf in (
+                (request["call"], request["leaf"]),
+                (request["other"], request["other_leaf"]),
+            )
+        )
+        return {"count": int((mine & ~theirs).sum())}
+
     def _op_screen(self, request: dict[str, Any]) -> dict[str, Any]:
         """How far one call's outputs lie from another's on the same inputs, leaf by leaf; no oracle runs."""
         others = {fact["path"]: fact for fact in request["other_leaves"]}
@@ -409,7 +428,7 @@ class _Reference:
                 torch.tensor([found], dtype=torch.float64),
                 torch.tensor([float(wanted)], dtype=torch.float64),
             )
-            return {"dtype": "float32", **accuracy.measure(found, wanted)}
+            return {"dtype": "float32", "plain": True, **accuracy.measure(found, wanted)}
         if not isinstance(found, torch.Tensor) or not isinstance(wanted, torch.Tensor):
             return {
                 "dtype": "value",
@@ -470,6 +489,7 @@ class _Reference:
             base = self._leaf(request["baseline_call"], base_fact)
             # Where the oracle moves under jitter the position is a tie: any of the values seen will do.
             accepted = ~unlike | (found == base) | _picks_equal_key(found, wanted, made.tensors)
+            accepted &= ~_repeats(found, base)
             for variant in variants:
                 accepted |= found == variant[path].to(found.dtype)
             wrong = ~accepted
@@ -501,13 +521,15 @@ class _Reference:
         """Errors that half an ulp of input noise causes: no honest arithmetic can be asked to do better."""
         rows: list[dict[str, Any]] = []
         for draw in range(request.get("draws", 1)):
-            rows += self._noise_errors(request["set"], request["seed"], draw)
+            rows += self._noise_errors(request["set"], request["seed"], draw, request.get("relative"))
         return {"leaves": rows}
 
-    def _noise_errors(self, set_id: int, seed: int, draw: int) -> list[dict[str, Any]]:
+    def _noise_errors(
+        self, set_id: int, seed: int, draw: int, relative: float | None
+    ) -> list[dict[str, Any]]:
         made = self._sets[set_id]
         g = torch.Generator(self._device).manual_seed(seed + 1 + draw)
-        scale = max((_HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
+        scale = relative or max((_HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
         if self._oracle.precision is None:
             # In the baseline's own types half an ulp would be rounded away; a whole one is not.
             answer = self._oracle.answer(made.rebuilt(), seed)
@@ -615,7 +637,7 @@ def _same_bits(found: Any, wanted: Any) -> bool:
 
 
 def _picks_equal_key(found: torch.Tensor, wanted: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
-    """Where `found`, read as an index into an input's last dimension, picks the same value as `wanted`."""
+    """Where `found`, read as an index into the input that `wanted` ranks, picks the same value."""
     equal = torch.zeros_like(found, dtype=torch.bool)
     if found.dtype != torch.int64 or not found.ndim:
         return equal
@@ -626,12 +648,39 @@ def _picks_equal_key(found: torch.Tensor, wanted: torch.Tensor, inputs: list[tor
                 and x.ndim == picks.ndim
                 and x.shape[:-1] == picks.shape[:-1]
                 and x.shape[-1]
+                and _ranks(wants, x)
             ):
                 last = x.shape[-1] - 1
                 inside = (picks >= 0) & (picks <= last)
                 same = torch.gather(x, -1, picks.clamp(0, last)) == torch.gather(x, -1, wants.clamp(0, last))
                 equal |= (inside & same).reshape(found.shape)
     return equal
+
+
+def _ranks(indices: torch.Tensor, x: torch.Tensor) -> bool:
+    """Whether indices are the first of x's order along its last dimension, rising or falling.
+
+    A mask beside the scores does not pass: hardly any index is the one that it alone would choose.
+    """
+    width = indices.shape[-1]
+    for falling in (False, True):
+        order = torch.sort(x.double(), dim=-1, descending=falling, stable=True)
+        picked = torch.gather(x.double(), -1, indices.clamp(0, x.shape[-1] - 1))
+        in_order = bool((picked == order.values[..., :width]).all())
+        if in_order and float((order.indices[..., :width] == indices).double().mean()) > 0.5:
+            return True
+    return False
+
+
+def _repeats(found: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    """Indices that occur more than once in a row where the baseline's row holds each of its own but once."""
+    if found.dtype != torch.int64 or not found.ndim or found.shape[-1] < 2:
+        return torch.zeros_like(found, dtype=torch.bool)
+    ordered, places = torch.sort(found, dim=-1, stable=True)
+    again = torch.zeros_like(found, dtype=torch.bool)
+    again[..., 1:] = ordered[..., 1:] == ordered[..., :-1]
+    distinct = torch.sort(base, dim=-1).values.diff(dim=-1).ne(0).all(dim=-1, keepdim=True)
+    return torch.zeros_like(again).scatter(-1, places, again) & distinct
 
 
 def _at(raw: torch.Tensor, element: int, dtype: torch.dtype) -> Any:

@@ -47,7 +47,8 @@ _DELTA = {"cpu": 0.02, "cuda": 0.005}
 _PATIENCE, _SHORTEST_TIMEOUT = 100, 5.0
 # Times its speed alone at which a baseline counts as hindered; what is less, noise can do.
 _HINDERED = {"cpu": 1.3, "cuda": 1.15}
-_ALONE_CALLS = 9
+# Long enough that a machine which changes its speed within a second shows more than one of them.
+_ALONE_SECONDS, _ALONE_CALLS, _MOST_ALONE_CALLS = 0.7, 9, 60
 # Beyond this share of stolen time nothing that was measured is believed.
 _MOST_STOLEN = 0.10
 # On larger guests spinning everywhere would cost the arms their clock speed.
@@ -426,14 +427,21 @@ class _Trial:
 
 
 def _alone(bench: Bench, plan: Plan) -> float:
-    """The baseline's time per call with the other arm gone: the middle of a few, the first aside."""
-    times = []
-    for _ in range(_ALONE_CALLS):
-        slot = bench.run(
-            bench.arms[BASELINE], bench.draw_timed(), [bench.seed()], flushes=max(1, plan.flushes)
-        )
-        times.append(slot.calls[0].ns)
+    """The baseline's time per call with the other arm gone: the middle of some, the first aside.
+
+    Between calls it is frozen for as long as the other arm's slot would take, as it is beside the other arm.
+    """
+    arm = bench.arms[BASELINE]
+    times: list[float] = []
+    began = time.monotonic()
+    while len(times) < _ALONE_CALLS or (
+        time.monotonic() - began < _ALONE_SECONDS and len(times) < _MOST_ALONE_CALLS
+    ):
+        slot = bench.run(arm, bench.draw_timed(), [bench.seed()], flushes=max(1, plan.flushes))
+        arm.process.freeze()
         bench.forget([slot])
+        times.append(slot.calls[0].ns)
+        time.sleep(min(0.1, plan.batch * slot.calls[0].ns / 1e9))
     return median(times[1:])
 
 

@@ -134,6 +134,7 @@ def grade(options: Options, outcomes: list[Outcome], verdict: str) -> str:
         return "none"
     lowering = (
         "isolation",
+        "output-structure",
         "task-is-sensitive",
         "holds-on-probes",
         "oracle-available",

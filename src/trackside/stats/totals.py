@@ -39,5 +39,6 @@ def contradicts(median_interval: Interval, total: Interval) -> bool:
     if median_interval.mid > 0 and total.high < 0:
         return True
     if median_interval.low > 0:
-        return total.low <= 0 and overstates(median_interval, total)
+        # A gain that is there, but less than half of what the medians promise, is another claim.
+        return overstates(median_interval, total) and (total.low <= 0 or total.high < median_interval.low / 2)
     return False

@@ -50,6 +50,9 @@ _WATCHED: tuple[tuple[Any, str], ...] = (
     (ctypes, "CDLL"),
     (gc, "collect"),
 )
+# Captured: a replaced one would run user code after the clock was read.
+_gettrace, _getprofile = sys.gettrace, sys.getprofile
+_get_tool = getattr(getattr(sys, "monitoring", None), "get_tool", None)
 _dispatch_depth = torch._C._len_torch_dispatch_stack
 _function_depth = torch._C._len_torch_function_stack
 _MISSING = object()
@@ -63,12 +66,11 @@ def active_modes() -> int:
 def hooks_installed() -> list[str]:
     """Interpreter hooks that would run user code inside ours."""
     found = []
-    if sys.gettrace() is not None:
+    if _gettrace() is not None:
         found.append("sys.settrace")
-    if sys.getprofile() is not None or getattr(threading, "_profile_hook", None) is not None:
+    if _getprofile() is not None or getattr(threading, "_profile_hook", None) is not None:
         found.append("sys.setprofile")
-    monitoring = getattr(sys, "monitoring", None)
-    if monitoring is not None and any(monitoring.get_tool(i) for i in range(6)):
+    if _get_tool is not None and any(_get_tool(i) for i in range(6)):
         found.append("sys.monitoring")
     if gc.callbacks:
         found.append("gc.callbacks")

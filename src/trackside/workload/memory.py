@@ -124,6 +124,11 @@ class Arena:
     def open_cuda(cls, shape: ArenaShape, driver: Driver, handle: str) -> Arena:
         return cls(shape, driver.import_(handle), None)
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """Where the arena begins and ends."""
+        return self.base, self.base + self.shape.total
+
     def inputs_at(self, slot: int) -> int:
         return self.base + self.shape.inputs_at(slot)
 

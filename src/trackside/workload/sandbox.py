@@ -49,10 +49,11 @@ _BPF_LOAD, _BPF_JUMP_EQUAL, _BPF_JUMP_AT_LEAST, _BPF_RETURN = 0x20, 0x15, 0x35, 
 _SECOND_NUMBERS = 0x40000000
 # sched_setaffinity, sched_setscheduler, sched_setattr, setpriority, ioprio_set: an arm keeps its cores.
 # ptrace, process_vm_readv, process_vm_writev, pidfd_getfd: other processes are none of its business.
+# io_uring_setup, _enter and _register: its kernel threads run on cores of their own.
 # Last, prlimit64: for the own process (0) only, since one with the same user id could limit the judge.
 _DENIED = {
-    "x86_64": (0xC000003E, (203, 144, 314, 141, 251, 101, 310, 311, 438), 302),
-    "aarch64": (0xC00000B7, (122, 119, 274, 140, 30, 117, 270, 271, 438), 261),
+    "x86_64": (0xC000003E, (203, 144, 314, 141, 251, 101, 310, 311, 438, 425, 426, 427), 302),
+    "aarch64": (0xC00000B7, (122, 119, 274, 140, 30, 117, 270, 271, 438, 425, 426, 427), 261),
 }
 
 # Folders that an interpreter, a compiler and the CUDA libraries read. The run store is not among them.

@@ -54,7 +54,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 def flatten(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """Leaves of nested tuples, lists and dicts, each with a path such as `[0].weights`."""
     kind = type(value)
-    if kind in (tuple, list) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+    # Named tuples, and those that torch's own functions return (torch.topk), which have no `_fields`.
+    named = issubclass(kind, tuple) and (hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields"))
+    if kind in (tuple, list) or named:
         return [
             leaf
             for i, item in enumerate(tuple.__iter__(value) if issubclass(kind, tuple) else value)
@@ -87,6 +89,7 @@ def facts_of(path: str, value: Any) -> TensorFacts:
             "device": str(device),
             "span": span_bytes(shape, stride, _element_size(value)),
             "storage": _storage_size(storage),
+            "requires_grad": bool(_requires_grad(value)),
             "conj": bool(_is_conj(value)),
             "neg": bool(_is_neg(value)),
         }
@@ -103,6 +106,13 @@ def describe_value(value: Any) -> Any:
 def address(value: Any) -> tuple[int, int]:
     """Where a tensor's first element lies, and the start of its storage."""
     return _data_ptr(value), _storage_ptr(_untyped_storage(value))
+
+
+def storage_range(value: Any) -> tuple[int, int]:
+    """Where a tensor's storage begins and ends."""
+    storage = _untyped_storage(value)
+    start = _storage_ptr(storage)
+    return start, start + _storage_size(storage)
 
 
 def span_bytes(shape: tuple[int, ...], stride: tuple[int, ...], element: int) -> int:

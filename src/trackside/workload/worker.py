@@ -16,6 +16,7 @@ import torch
 
 from trackside.records.errors import TracksideError
 from trackside.workload import cuda, flags, formats, integrity, memory, state, tree
+from trackside.workload.aliasing import Place, aliases, overlap
 from trackside.workload.channel import Channel
 from trackside.workload.matmul import fastest_matmul
 from trackside.workload.memory import ALIGN, Arena, align
@@ -53,6 +54,8 @@ class _Bench(Protocol):
 
     def place(self, slot: int, mode: str, flushes: int, decoys: list[int]) -> Any: ...
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any: ...
+    def bent(self, slot: int) -> list[int]: ...
+    def input_ranges(self) -> list[tuple[int, int]]: ...
     def copy_out(self, target: int, source: int, size: int, device: str) -> None: ...
     def times(self, count: int) -> tuple[list[float], list[int]]: ...
 
@@ -97,6 +100,18 @@ class _HostBench:
         self._wall.append(t1 - t0)
         self._cpu.append(c1 - c0)
         return output
+
+    def input_ranges(self) -> list[tuple[int, int]]:
+        return [self._arena.range]
+
+    def bent(self, slot: int) -> list[int]:
+        """Inputs whose tensors no longer have the shape, strides and place that they were given with."""
+        base = self._arena.inputs_at(slot)
+        return [
+            i
+            for i, (tensor, facts) in enumerate(zip(self._tensors[slot], self._spec["leaves"], strict=True))
+            if _is_bent(tensor, facts, base + facts["offset"])
+        ]
 
     def copy_out(self, target: int, source: int, size: int, device: str) -> None:
         self.memory.copy(target, source, size)
@@ -161,6 +176,14 @@ class _CudaBench:
             self._host.append(enqueued)
         return output
 
+    def input_ranges(self) -> list[tuple[int, int]]:
+        return [_range(tensor) for tensor, _pointer, _facts in self._places]
+
+    def bent(self, slot: int) -> list[int]:
+        return [
+            i for i, (tensor, pointer, facts) in enumerate(self._places) if _is_bent(tensor, facts, pointer)
+        ]
+
     def copy_out(self, target: int, source: int, size: int, device: str) -> None:
         if device == "cpu":
             self.driver.upload(target, source, size)
@@ -199,6 +222,7 @@ class _Worker:
         self._spec: dict[str, Any] = {}
         self._contract: dict[str, Any] = {"inputs": [], "state": [], "restore": False}
         self._kept: list[tuple[int, list[Any]]] = []
+        self._state_ranges: list[tuple[str, int, int]] = []
         self._sizes: list[int] = []
 
     def loop(self) -> None:
@@ -285,7 +309,9 @@ class _Worker:
         call, flushes = self._workload.call, request["flushes"]
         leaves: list[Any] = []
         last: Any = None
+        bent: set[int] = set()
         self._kept = []
+        self._state_ranges = [("state", *_range(t)) for t in state.walk(self._state).values()]
         started = _clock()
         for index, (slot, seed) in enumerate(zip(request["slots"], request["seeds"], strict=True)):
             if self._snapshot is not None:
@@ -296,6 +322,7 @@ class _Worker:
                 _seed(seed)
             args = bench.place(slot, mode, flushes, decoys[index] if index < len(decoys) else [])
             output = bench.timed(index, mode, call, self._state, args)
+            bent.update(bench.bent(slot))
             modes = _active_modes()
             if modes:
                 return {"modes": modes, "index": index}
@@ -313,12 +340,12 @@ class _Worker:
             "enqueued": enqueued,
             "leaves": leaves,
             "hooks": sorted(bench.hooks),
+            "bent": sorted(bent),
         }
 
     def _copy_out(self, slot: int, output: Any, args: Any) -> list[dict[str, Any]]:
         """Raw bytes of every output leaf into the arena, and what the leaves are."""
         assert self._arena is not None
-        owners = {tree.address(t)[1]: f"in:{i}" for i, t in enumerate(_tensors(args))}
         found: list[tuple[str, Any]] = tree.flatten(output, "out")
         inputs = _tensors(args)
         found += [(f"in:{i}", inputs[i]) for i in self._contract["inputs"]]
@@ -330,14 +357,14 @@ class _Worker:
             found += [(f"state:{path}", now[path]) for path in self._contract["state"] if path in now]
         at, end = self._arena.outputs_at(slot), self._arena.outputs_at(slot) + self._arena.shape.output_bytes
         facts: list[dict[str, Any]] = []
+        places: list[Place] = []
         self._sizes = []
         for path, value in found:
             fact = tree.facts_of(path, value)
             if fact["kind"] == "tensor":
                 pointer, storage = tree.address(value)
-                if path.startswith("out"):
-                    fact["alias"] = owners.get(storage) if fact["span"] else None
-                    owners.setdefault(storage, path)
+                if path.startswith("out") and fact["span"]:
+                    places.append(Place.of(fact, pointer))
                 size = fact["span"]
                 fact["need"] = align(size, ALIGN)
                 fact["copied"] = size == 0 or (
@@ -349,6 +376,11 @@ class _Worker:
                     at += align(size, ALIGN)
                     self._sizes.append(size)
             facts.append(fact)
+        owners = [(f"in:{i}", *_range(t)) for i, t in enumerate(inputs)]
+        shared = aliases(places, [*owners, *self._state_ranges, ("exchange memory", *self._arena.range)])
+        for fact in facts:
+            if fact["path"].startswith("out") and fact["kind"] == "tensor":
+                fact["alias"] = shared.get(fact["path"])
         return facts
 
     def _poison(self) -> None:
@@ -377,8 +409,9 @@ class _Worker:
                     self._bench.copy_out(at, tree.address(value)[0], fact["span"], fact["device"])
                     at += align(fact["span"], ALIGN)
         self._bench.memory.synchronize()
+        shared = _share_memory([values for _, values in self._kept], self._bench.input_ranges())
         self._kept = []
-        return {"graphs": self._device != "cpu" and _inductor_graphs_active()}
+        return {"shared": shared, "graphs": self._device != "cpu" and _inductor_graphs_active()}
 
     def _op_matmul(self, request: dict[str, Any]) -> dict[str, Any]:
         rate, dtype = fastest_matmul(self._device)
@@ -403,6 +436,37 @@ class _Worker:
             "hooks": _hooks(),
             "device_peak": torch.cuda.max_memory_allocated(self._device) if self._device != "cpu" else 0,
         }
+
+
+def _is_bent(tensor: torch.Tensor, facts: dict[str, Any], pointer: int) -> bool:
+    now = tree.facts_of("", tensor)
+    same = all(now.get(key) == list(facts[key]) for key in ("shape", "stride"))
+    return not same or (bool(facts["span"]) and tree.address(tensor)[0] != pointer)
+
+
+def _range(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's storage begins and ends."""
+    return tree.storage_range(tensor)
+
+
+def _share_memory(calls: list[list[Any]], inputs: list[tuple[int, int]]) -> bool:
+    """Whether outputs of different calls have elements in common, those that are views of inputs aside."""
+    places = []
+    for number, values in enumerate(calls):
+        for i, value in enumerate(values):
+            fact = tree.facts_of(f"out{number}.{i}", value)
+            if fact["kind"] == "tensor" and fact["span"]:
+                place = Place.of(fact, tree.address(value)[0])
+                if not any(place.start < end and start < place.end for start, end in inputs):
+                    places.append((number, place))
+    places.sort(key=lambda entry: entry[1].start)
+    for i, (number, one) in enumerate(places):
+        for other_number, other in places[i + 1 :]:
+            if other.start >= one.end:
+                break
+            if number != other_number and overlap(one, other):
+                return True
+    return False
 
 
 def _tensors(args: Any) -> list[torch.Tensor]:
