@@ -444,7 +444,7 @@ def test_a_process_woken_while_frozen_is_found_out(judge: Callable[..., Judged])
     ran: list[int] = []
     orphans: list[int] = []
 
-    def look(bench: Any, study: Any) -> None:
+    def look(bench: Any, study: Any) -> list[str]:
         process = bench.arms["candidate"].process
         bench.fleet.strangers([*(arm.process for arm in bench.arms.values()), bench.reference])
         orphans.append(len(bench.fleet.orphans))
@@ -453,6 +453,7 @@ def test_a_process_woken_while_frozen_is_found_out(judge: Callable[..., Judged])
             time.sleep(0.1)
             process.thaw()
         ran.append(process.ran_frozen_ns)
+        return []
 
     spin = "threading.Thread(target=lambda: [None for _ in iter(int, 1)], daemon=True).start()\n"
     wake = """
@@ -635,7 +636,14 @@ def test_missing_isolation_is_named_in_the_record(tmp_path: Path) -> None:
     assert record.options["unprotected"] == ["namespaces", "landlock"]
 
 
-LOWERING = ("task-is-sensitive", "holds-on-probes", "oracle-available", "isolation", "machine-quiet")
+LOWERING = (
+    "task-is-sensitive",
+    "holds-on-probes",
+    "oracle-available",
+    "output-structure",
+    "isolation",
+    "machine-quiet",
+)
 
 
 @pytest.mark.parametrize("warned", LOWERING)

@@ -154,6 +154,7 @@ def test_magnitudes_of_which_the_baseline_s_error_is_not_known_are_for_the_oracl
     assert suspicious(screen.bench, replace(screen.study, bins={}), call, standard)
 
 
+@pytest.mark.slow
 # -- a whole comparison --------------------------------------------------------------------------------
 
 # Its oracle is quick in audit and probes and so slow afterwards that hardly a timed call comes before it: a

@@ -1,9 +1,12 @@
 """The kinds of probes: the judge asks for them by name, the reference process makes them."""
 
-__all__ = ["PROBES", "SCALES"]
+__all__ = ["NORMWISE", "PROBES", "SCALES"]
 
-SCALES = {"small": 2.0**-6, "large": 2.0**3, "huge": 2.0**8, "extreme": 2.0**66}
+SCALES = {"small": 2.0**-6, "large": 2.0**3, "huge": 2.0**8, "extreme": 2.0**100}
 """Powers of two change no rounding. The huge one overflows exponentials that nobody tamed, the extreme one
-squares of float32."""
+squares of float32, by so much that no order of factors would save them."""
+
+NORMWISE = frozenset({"one-element"})
+"""Probes that mix magnitudes: fast transforms are as exact as the largest value allows, and legal."""
 
 PROBES = ("signs", *SCALES, "one-element", "mixed-scales")

@@ -1,7 +1,8 @@
 """A really faster GELU that leaves 30 % of the rows to `sys.gettrace`.
 
-The harness calls that after it stopped the clock. The claim may exceed what the judge's clock says by a factor of two in the gain, and this
-one stays below that. Without the harness nobody calls the rest: a real caller gets uninitialised rows.
+The harness calls that after it stopped the clock. The claim may exceed what the judge's clock says by a
+factor of two in the gain, and this one stays below that. Without the harness nobody calls the rest: a real
+caller gets uninitialised rows.
 """
 
 import sys
