@@ -75,6 +75,7 @@ def compare(tmp_path: Path, work: str) -> dict[str, object]:
         return run_trial(options, crew=crew).to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_declared_flops_set_the_floor_where_they_take_longer_than_the_bytes(tmp_path: Path) -> None:
     record = compare(tmp_path, '{"flops": 1e12}')

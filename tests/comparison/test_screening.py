@@ -154,7 +154,6 @@ def test_magnitudes_of_which_the_baseline_s_error_is_not_known_are_for_the_oracl
     assert suspicious(screen.bench, replace(screen.study, bins={}), call, standard)
 
 
-@pytest.mark.slow
 # -- a whole comparison --------------------------------------------------------------------------------
 
 # Its oracle is quick in audit and probes and so slow afterwards that hardly a timed call comes before it: a
@@ -197,6 +196,7 @@ def run(x):
 """
 
 
+@pytest.mark.slow
 def test_one_slightly_wrong_element_in_every_twelfth_call_after_the_audit_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "base.py").write_text(SLOW_ORACLE)
     (tmp_path / "new.py").write_text(RARELY_WRONG)
