@@ -84,7 +84,9 @@ def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, t
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.xfail(reason="near ties are told by two tries of jitter only, and plain numbers not at all")
+@pytest.mark.xfail(
+    strict=False, reason="near ties are told by two tries of jitter only, and plain numbers not at all"
+)
 @pytest.mark.parametrize("name", ["python_count", "sign_mask"])
 def test_signs_near_zero_may_fall_either_way(name: str, crew: Crew, tmp_path: Path) -> None:
     assert failed(name, tmp_path, crew, checks_only=True) == []
