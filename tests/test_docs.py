@@ -65,7 +65,7 @@ def test_every_command_shown_parses(page: Path) -> None:
         while hasattr(command, "commands"):
             name, command = f"{name} {rest[0]}", command.commands[rest[0]]
             rest = rest[1:]
-        command.make_context(name, rest)
+        assert command.make_context(name, rest).command is command
 
 
 @pytest.mark.timeout(300)

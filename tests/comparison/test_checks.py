@@ -51,6 +51,8 @@ def test_nothing_pending_settles() -> None:
     ledger = Ledger()
     ledger.passed("isolation", "all there")
     ledger.settle()
+    assert ledger.pending == []
+    assert ledger.results["isolation"].status == "pass"
 
 
 @pytest.mark.parametrize("status", ["warn", "fail"])

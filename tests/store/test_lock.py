@@ -61,7 +61,8 @@ def test_a_held_device_is_busy_and_the_holder_is_named(tmp_path: Path) -> None:
 
 def test_another_device_is_free(tmp_path: Path) -> None:
     with holding_process(tmp_path), DeviceLock("gpu-GPU-1234", False, folder=tmp_path):
-        pass
+        held = {path.name for path in tmp_path.glob("*.lock") if path.read_bytes()}
+        assert held == {"cpu.lock", "gpu-GPU-1234.lock"}
 
 
 def test_death_of_the_holder_frees_the_device(tmp_path: Path) -> None:
@@ -69,7 +70,7 @@ def test_death_of_the_holder_frees_the_device(tmp_path: Path) -> None:
         holder.kill()
         holder.wait()
         with DeviceLock("cpu", False, folder=tmp_path):
-            pass
+            assert str(os.getpid()).encode() in (tmp_path / "cpu.lock").read_bytes()
 
 
 def test_leaving_the_block_frees_the_device_even_by_exception(tmp_path: Path) -> None:

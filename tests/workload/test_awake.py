@@ -2,13 +2,13 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from tests.workload.processes import alive, until
 
 from trackside.workload.fleet import Fleet
 from trackside.workload.supervisor import descendants
@@ -22,21 +22,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     made = Fleet(tmp_path / "fleet", threads=1, memory_limit=1 << 30)
     yield made
     made.close()
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"waited in vain: {what}")
 
 
 def idle(pid: int) -> bool:
@@ -113,6 +98,7 @@ def test_it_dies_with_a_supervisor_that_was_killed(fleet: Fleet) -> None:
         (pid,) = spinners(fleet)
         os.kill(fleet._process.pid, signal.SIGKILL)
         until(lambda: not alive(pid), "its end")
+        assert fleet._process.wait(5) == -signal.SIGKILL
 
 
 def test_a_worker_on_the_same_cpu_hardly_notices_it(crewed: Any) -> None:

@@ -144,8 +144,13 @@ def test_inputs_must_take_a_seed_a_device_and_a_shape_if_shapes_are_declared(
 
 
 def test_a_decorator_or_a_second_definition_leaves_the_parameters_open(write) -> None:
-    describe(write("import x\n@x.filled\ndef inputs(): ...\n" + RUN), "baseline")
-    describe(write("if X:\n    def inputs(): ...\nelse:\n    def inputs(a): ...\n" + RUN), "baseline")
+    for open_ended in (
+        "import x\n@x.filled\ndef inputs(): ...\n",
+        "if X:\n    def inputs(): ...\nelse:\n    def inputs(a): ...\n",
+    ):
+        assert describe(write(open_ended + RUN), "baseline").format == "native"
+    # Plain to see, the same parameters are refused.
+    assert "inputs()" in refused(write("def inputs(): ...\n" + RUN)).message
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.workload.processes import alive, until
 
 from trackside.store.runs import RunStore
 from trackside.workload.channel import Channel, pair
@@ -62,21 +62,6 @@ def supervised(tmp_path: Path) -> Iterator[Supervised]:
     yield made
     made.channel.close()
     made.process.wait(20)
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"waited in vain: {what}")
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 _DAEMON = """
@@ -142,6 +127,7 @@ def test_orphans_that_ended_do_not_pile_up(supervised: Supervised, tmp_path: Pat
     with supervised.start(tmp_path, source).sock:
         until(lambda: (supervised.folder / "made").exists(), "the orphans")
         until(lambda: descendants(supervised.process.pid) == [supervised.pid], "the orphans' reaping")
+        assert supervised.process.poll() is None
 
 
 def test_signals_from_a_terminal_do_not_end_it(supervised: Supervised, tmp_path: Path) -> None:
@@ -266,3 +252,4 @@ remove_tree(pathlib.Path(sys.argv[1]))
 
 def test_a_folder_that_is_not_there_is_no_error(tmp_path: Path) -> None:
     remove_tree(tmp_path / "never")
+    assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import torch
 
 from trackside.comparison.tolerance import Bins, merge
 
-__all__ = ["ZERO_BIN", "as_real", "locate", "measure", "misplaced_in"]
+__all__ = ["ZERO_BIN", "as_real", "locate", "measure", "misplaced_in", "position"]
 
 # Bins span a factor of 16 (4 binary exponents) from the smallest subnormal double to the largest.
 _EXPONENTS_PER_BIN = 4
@@ -130,10 +130,11 @@ def locate(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float])
         limits[int(name)] = max(value, 1e-300)
     excess = (found64 - oracle).abs() / limits[_bin_index(torch.nan_to_num(oracle))]
     at = int(torch.nan_to_num(excess, nan=math.inf).argmax())
-    return {"index": _position(at, shape), "expected": _number(oracle[at]), "found": _number(found64[at])}
+    return {"index": position(at, shape), "expected": _number(oracle[at]), "found": _number(found64[at])}
 
 
-def _position(flat: int, shape: list[int]) -> list[int]:
+def position(flat: int, shape: list[int]) -> list[int]:
+    """The index of the flat-th element."""
     position = []
     for size in reversed(shape):
         position.append(flat % size)

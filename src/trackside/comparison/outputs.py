@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from trackside.comparison import tolerance
@@ -17,9 +18,39 @@ __all__ = ["check_call", "suspicious"]
 _NOISE_DRAWS = 8
 # Python floats hold doubles, though often a float32's value; so small an error only double arithmetic makes.
 _SURELY_DOUBLE = 2.0**-36
+# What two calls may differ by: the candidate's allowance, and the baseline's error, a quarter of it at most.
+_BOTH_OFF = 1.25
 # Probes look for wrong answers; how precise answers must be, the task's own inputs decide. Adding 4096 values
 # one after the other instead of pairwise, which is legal, is off by twice what would be allowed otherwise.
 _PROBE_SLACK = 4
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One candidate call, what it is held against, and as which check."""
+
+    bench: Bench
+    study: Study
+    call: Call
+    standard: Call
+    """The baseline's call on the same inputs."""
+    check: str
+    name: str
+    normwise: bool
+
+    @property
+    def probing(self) -> bool:
+        return self.check == "holds-on-probes"
+
+    def ask(self, op: str, **message: Any) -> dict[str, Any]:
+        """Ask the reference process about the candidate's call."""
+        return self.bench.ask(op, call=self.call.id, set=self.call.set, seed=self.call.seed, **message)
+
+    def failed(self, check: str, detail: str, **evidence: Any) -> None:
+        self.bench.ledger.failed(check, f"{self.name}, {detail}", **evidence)
+
+    def standard_leaf(self, path: str) -> dict[str, Any]:
+        return next(f for f in self.standard.leaves if f["path"] == path)
 
 
 def check_call(
@@ -32,11 +63,10 @@ def check_call(
     normwise: bool = False,
 ) -> None:
     """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs."""
-    name = label or f"call {call.id}"
-    _check_structure(bench.ledger, call, standard, name, study.reuses_outputs)
-    answers = bench.ask("check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)["leaves"]
-    for fact, leaf in zip(call.leaves, answers, strict=True):
-        _check_leaf(bench, study, call, standard, fact, leaf, check, name, normwise)
+    look = _Look(bench, study, call, standard, check, label or f"call {call.id}", normwise)
+    _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs)
+    for fact, leaf in zip(call.leaves, look.ask("check", leaves=call.leaves)["leaves"], strict=True):
+        _check_leaf(look, fact, leaf)
     study.checked += 1
 
 
@@ -70,9 +100,10 @@ def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
             continue
         if leaf.get("mismatches") or leaf.get("nonfinite"):
             return True
-        allowances = tolerance.allow(study.bins.get(leaf["path"], {}), leaf["dtype"], study.declared)
-        wider = {n: tolerance.Allowance(1.25 * a.rms, 1.25 * a.largest) for n, a in allowances.items()}
-        if any(n not in wider for n in leaf["bins"]) or tolerance.exceeds(leaf["bins"], wider) is not None:
+        known = study.bins.get(leaf["path"], {})
+        if any(number not in known for number in leaf["bins"]):
+            return True
+        if tolerance.exceeds(leaf["bins"], _allowances(known, study, leaf, _BOTH_OFF, False)) is not None:
             return True
     return False
 
@@ -150,111 +181,74 @@ def _word(fact: dict[str, Any]) -> str:
     return f"a {fact['kind']}"
 
 
-def _check_leaf(
-    bench: Bench,
-    study: Study,
-    call: Call,
-    standard: Call,
-    fact: dict[str, Any],
-    leaf: dict[str, Any],
-    check: str,
-    name: str,
-    normwise: bool,
-) -> None:
-    path = leaf["path"]
+def _check_leaf(look: _Look, fact: dict[str, Any], leaf: dict[str, Any]) -> None:
+    path, check = leaf["path"], look.check
     if check == "output-matches-oracle" and path.startswith("state:"):
         check = "state-matches"
     if leaf.get("missing"):
         return
     if "mismatches" in leaf:
-        _check_exact(bench, call, standard, fact, leaf, check, name)
-    elif leaf["nonfinite"] and not _excused(bench, study, call, standard, fact):
-        bench.ledger.failed(
+        _check_exact(look, fact, leaf, check)
+    elif leaf["nonfinite"] and not _excused(look, fact):
+        look.failed(
             check,
-            f"{name}, {path} element {leaf['nonfinite_at']}: expected {leaf['expected']}, found "
-            f"{leaf['found']} ({leaf['nonfinite']:,} NaN or infinities out of place)",
+            f"{path} element {leaf['nonfinite_at']}: expected {leaf['expected']}, found {leaf['found']} "
+            f"({leaf['nonfinite']:,} NaN or infinities out of place)",
         )
     else:
-        _check_error(bench, study, call, standard, fact, leaf, check, name, normwise)
+        _check_error(look, fact, leaf, check)
 
 
-def _excused(bench: Bench, study: Study, call: Call, standard: Call, fact: dict[str, Any]) -> bool:
+def _excused(look: _Look, fact: dict[str, Any]) -> bool:
     """Whether NaN and infinities are out of place only where the baseline's are, on the same inputs."""
-    if fact["path"] not in study.nonfinite:
+    if fact["path"] not in look.study.nonfinite:
         return False
-    other = next(f for f in standard.leaves if f["path"] == fact["path"])
-    asked = {"call": call.id, "leaf": fact, "other": standard.id, "other_leaf": other}
-    return not bench.ask("misplaced", (), set=call.set, seed=call.seed, **asked)["count"]
+    other = look.standard_leaf(fact["path"])
+    return not look.ask("misplaced", leaf=fact, other=look.standard.id, other_leaf=other)["count"]
 
 
-def _check_exact(
-    bench: Bench,
-    call: Call,
-    standard: Call,
-    fact: dict[str, Any],
-    leaf: dict[str, Any],
-    check: str,
-    name: str,
-) -> None:
+def _check_exact(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check: str) -> None:
     """Integers, plain values and shapes: equal, ties aside."""
     path = leaf["path"]
     if leaf["mismatches"] and leaf["dtype"] not in ("value", "shape"):
-        rows = bench.ask(
-            "check_integers",
-            call=call.id,
-            set=call.set,
-            seed=call.seed,
-            leaves=[fact],
-            baseline_call=standard.id,
-            baseline_leaves=[next(f for f in standard.leaves if f["path"] == path)],
-        )["leaves"]
-        leaf = rows[0] if rows else leaf
+        base = {"baseline_call": look.standard.id, "baseline_leaves": [look.standard_leaf(path)]}
+        leaf = look.ask("check_integers", leaves=[fact], **base)["leaves"][0]
     if leaf["mismatches"]:
-        bench.ledger.failed(
+        look.failed(
             check,
-            f"{name}, {path}{leaf['at']}: expected {leaf['expected']}, found {leaf['found']} "
+            f"{path}{leaf['at']}: expected {leaf['expected']}, found {leaf['found']} "
             f"({leaf['mismatches']:,} elements differ)",
         )
 
 
-def _check_error(
-    bench: Bench,
-    study: Study,
-    call: Call,
-    standard: Call,
-    fact: dict[str, Any],
-    leaf: dict[str, Any],
-    check: str,
-    name: str,
-    normwise: bool,
-) -> None:
+def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check: str) -> None:
     """Floats: as close to the oracle as the baseline allows, in every bin of magnitude; or in the largest."""
-    path, probing = leaf["path"], check == "holds-on-probes"
-    base = _probe_errors(bench, standard, path) if probing else study.bins.get(path, {})
-    slack = _PROBE_SLACK if probing else 1
-    allowances = _allowances(base, study, leaf, slack, normwise)
+    path, study = leaf["path"], look.study
+    base = _probe_errors(look, path) if look.probing else study.bins.get(path, {})
+    slack = _PROBE_SLACK if look.probing else 1
+    allowances = _allowances(base, study, leaf, slack, look.normwise)
     worst = tolerance.exceeds(leaf["bins"], allowances)
-    if worst is not None and probing:
+    if worst is not None and look.probing:
         # A few elements may be ill-conditioned, and one look at those is luck: see what input noise does.
-        tolerance.merge(base, _noise_errors(bench, standard, path))
-        allowances = _allowances(base, study, leaf, slack, normwise)
+        tolerance.merge(base, _noise_errors(look, path))
+        allowances = _allowances(base, study, leaf, slack, look.normwise)
         worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is None:
-        if not probing:
+        if not look.probing:
             tolerance.merge(study.candidate_bins.setdefault(path, {}), leaf["bins"])
         return
     limits = {number: min(a.largest, a.rms * 3) for number, a in allowances.items()}
-    spot = bench.ask("locate", call=call.id, set=call.set, seed=call.seed, leaf=fact, allowed=limits)
+    spot = look.ask("locate", leaf=fact, allowed=limits)
     mine, theirs = tolerance.relative_error(leaf["bins"]), tolerance.relative_error(base)
-    bench.ledger.failed(
+    look.failed(
         check,
-        f"{name}, {path}{spot['index']}: expected {_digits(spot['expected'])}, found "
+        f"{path}{spot['index']}: expected {_digits(spot['expected'])}, found "
         f"{_digits(spot['found'])} (error {worst[1]:,.1f} times what is allowed; rms {mine['rms']:.1e} "
         f"against the baseline's {theirs['rms']:.1e})",
         index=spot["index"],
         expected=spot["expected"],
         found=spot["found"],
-        call=call.id,
+        call=look.call.id,
     )
 
 
@@ -277,16 +271,18 @@ def _allowances(
     return allowances
 
 
-def _probe_errors(bench: Bench, standard: Call, path: str) -> Bins:
+def _probe_errors(look: _Look, path: str) -> Bins:
     """A probe's scale is its own: the errors that the baseline makes there."""
-    asked = bench.ask("check", call=standard.id, set=standard.set, seed=standard.seed, leaves=standard.leaves)
-    return _bins_of(asked["leaves"], path)
+    base = look.standard
+    rows = look.bench.ask("check", call=base.id, set=base.set, seed=base.seed, leaves=base.leaves)["leaves"]
+    return _bins_of(rows, path)
 
 
-def _noise_errors(bench: Bench, standard: Call, path: str) -> Bins:
+def _noise_errors(look: _Look, path: str) -> Bins:
     """What half an ulp of noise on the inputs does."""
-    asked = bench.ask("condition", set=standard.set, seed=standard.seed, draws=_NOISE_DRAWS)
-    return _bins_of(asked["leaves"], path)
+    base = look.standard
+    rows = look.bench.ask("condition", set=base.set, seed=base.seed, draws=_NOISE_DRAWS)["leaves"]
+    return _bins_of(rows, path)
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str) -> Bins:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from trackside.comparison import accuracy, sets
+from trackside.comparison import accuracy, matching, sets
 from trackside.comparison.oracle import Answer, Oracle, jittered
 from trackside.records.errors import TracksideError
 from trackside.workload import cuda, formats, memory, state, tree
@@ -391,7 +391,7 @@ class _Reference:
                 results.append({"path": path, "missing": "oracle"})
                 continue
             results.append(
-                {"path": path, **self._compare(self._leaf(request["call"], fact), answer[path], request)}
+                {"path": path, **matching.compare(self._leaf(request["call"], fact), answer[path])}
             )
         return {"leaves": results}
 
@@ -416,60 +416,16 @@ class _Reference:
         for fact in request["leaves"]:
             found = self._leaf(request["call"], fact)
             wanted = self._leaf(request["other"], others[fact["path"]])
-            if _same_bits(found, wanted):
+            if matching.same_bits(found, wanted):
                 results.append({"path": fact["path"], "same": True})
             else:
-                results.append({"path": fact["path"], **self._compare(found, wanted, request)})
+                results.append({"path": fact["path"], **matching.compare(found, wanted)})
         return {"leaves": results}
 
-    def _compare(self, found: Any, wanted: Any, request: dict[str, Any]) -> dict[str, Any]:
-        if isinstance(found, float) and isinstance(wanted, torch.Tensor | float):
-            found, wanted = (
-                torch.tensor([found], dtype=torch.float64),
-                torch.tensor([float(wanted)], dtype=torch.float64),
-            )
-            return {"dtype": "float32", "plain": True, **accuracy.measure(found, wanted)}
-        if not isinstance(found, torch.Tensor) or not isinstance(wanted, torch.Tensor):
-            return {
-                "dtype": "value",
-                "mismatches": int(found != wanted),
-                "elements": 1,
-                "at": [],
-                "expected": str(wanted),
-                "found": str(found),
-            }
-        if tuple(found.shape) != tuple(wanted.shape):
-            return {
-                "dtype": "shape",
-                "mismatches": 1,
-                "elements": 1,
-                "at": [],
-                "expected": str(list(wanted.shape)),
-                "found": str(list(found.shape)),
-            }
-        if found.is_floating_point() or found.is_complex():
-            return {
-                "dtype": tree.dtype_name(found.dtype),
-                **accuracy.measure(
-                    found, wanted.to(torch.complex128 if found.is_complex() else torch.float64)
-                ),
-            }
-        differs = (found != wanted.to(found.dtype)).reshape(-1)
-        count = int(differs.sum())
-        at = int(torch.nonzero(differs).reshape(-1)[0]) if count else None
-        return {
-            "dtype": tree.dtype_name(found.dtype),
-            "mismatches": count,
-            "elements": found.numel(),
-            "at": accuracy._position(at, list(found.shape)) if at is not None else [],
-            "expected": str(wanted.reshape(-1)[at].item()) if at is not None else "",
-            "found": str(found.reshape(-1)[at].item()) if at is not None else "",
-        }
-
     def _op_check_integers(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Integer leaves where they differ from the oracle; positions that 1-ulp jitter moves do not count.
+        """Integer leaves where they differ from the oracle and no tie excuses it.
 
-        Elsewhere (ties) the baseline's own value and the jittered oracles' are accepted too.
+        At a tie the baseline's own value will do, and those of oracles on inputs moved by an ulp.
         """
         made, seed = self._sets[request["set"]], request["seed"]
         answer = self._answer(request["set"], seed)
@@ -485,25 +441,10 @@ class _Reference:
             if not isinstance(found, torch.Tensor) or found.is_floating_point() or found.is_complex():
                 continue
             wanted = answer[path].to(found.dtype)
-            unlike = found != wanted
             base = self._leaf(request["baseline_call"], base_fact)
-            # Where the oracle moves under jitter the position is a tie: any of the values seen will do.
-            accepted = ~unlike | (found == base) | _picks_equal_key(found, wanted, made.tensors)
-            accepted &= ~_repeats(found, base)
-            for variant in variants:
-                accepted |= found == variant[path].to(found.dtype)
-            wrong = ~accepted
-            count = int(wrong.sum())
-            at = int(torch.nonzero(wrong.reshape(-1)).reshape(-1)[0]) if count else None
-            results.append(
-                {
-                    "path": path,
-                    "mismatches": count,
-                    "at": accuracy._position(at, list(found.shape)) if at is not None else [],
-                    "expected": str(wanted.reshape(-1)[at].item()) if at is not None else "",
-                    "found": str(found.reshape(-1)[at].item()) if at is not None else "",
-                }
-            )
+            others = [base, *(variant[path].to(found.dtype) for variant in variants)]
+            wrong = ~matching.acceptable(found, wanted, others, made.tensors)
+            results.append({"path": path, **matching.first_of(wrong, found, wanted)})
         return {"leaves": results}
 
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -628,59 +569,6 @@ def _amount(value: Any) -> float:
             f'`work` declares {value!r}; needed: {{"flops": number, "bytes": number}}, finite, not negative'
         )
     return float(value)
-
-
-def _same_bits(found: Any, wanted: Any) -> bool:
-    if isinstance(found, torch.Tensor) and isinstance(wanted, torch.Tensor):
-        return found.dtype == wanted.dtype and torch.equal(found, wanted)
-    return type(found) is type(wanted) and bool(found == wanted)
-
-
-def _picks_equal_key(found: torch.Tensor, wanted: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
-    """Where `found`, read as an index into the input that `wanted` ranks, picks the same value."""
-    equal = torch.zeros_like(found, dtype=torch.bool)
-    if found.dtype != torch.int64 or not found.ndim:
-        return equal
-    for x in inputs:
-        for picks, wants in ((found, wanted), (found.unsqueeze(-1), wanted.unsqueeze(-1))):
-            if (
-                x.is_floating_point()
-                and x.ndim == picks.ndim
-                and x.shape[:-1] == picks.shape[:-1]
-                and x.shape[-1]
-                and _ranks(wants, x)
-            ):
-                last = x.shape[-1] - 1
-                inside = (picks >= 0) & (picks <= last)
-                same = torch.gather(x, -1, picks.clamp(0, last)) == torch.gather(x, -1, wants.clamp(0, last))
-                equal |= (inside & same).reshape(found.shape)
-    return equal
-
-
-def _ranks(indices: torch.Tensor, x: torch.Tensor) -> bool:
-    """Whether indices are the first of x's order along its last dimension, rising or falling.
-
-    A mask beside the scores does not pass: hardly any index is the one that it alone would choose.
-    """
-    width = indices.shape[-1]
-    for falling in (False, True):
-        order = torch.sort(x.double(), dim=-1, descending=falling, stable=True)
-        picked = torch.gather(x.double(), -1, indices.clamp(0, x.shape[-1] - 1))
-        in_order = bool((picked == order.values[..., :width]).all())
-        if in_order and float((order.indices[..., :width] == indices).double().mean()) > 0.5:
-            return True
-    return False
-
-
-def _repeats(found: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
-    """Indices that occur more than once in a row where the baseline's row holds each of its own but once."""
-    if found.dtype != torch.int64 or not found.ndim or found.shape[-1] < 2:
-        return torch.zeros_like(found, dtype=torch.bool)
-    ordered, places = torch.sort(found, dim=-1, stable=True)
-    again = torch.zeros_like(found, dtype=torch.bool)
-    again[..., 1:] = ordered[..., 1:] == ordered[..., :-1]
-    distinct = torch.sort(base, dim=-1).values.diff(dim=-1).ne(0).all(dim=-1, keepdim=True)
-    return torch.zeros_like(again).scatter(-1, places, again) & distinct
 
 
 def _at(raw: torch.Tensor, element: int, dtype: torch.dtype) -> Any:

@@ -328,7 +328,7 @@ def duration(microseconds: float) -> str:
 
 
 def _floor_reason(floor: dict[str, Any]) -> str:
-    if floor["bound"] == "arithmetic":
+    if floor.get("bound") == "arithmetic":
         return (
             f"{floor['flops'] / 1e9:,.3g} GFLOP at {floor['flops_per_s'] / 1e12:,.3g} TFLOP/s "
             f"({floor['flops_in']})"

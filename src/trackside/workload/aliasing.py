@@ -68,20 +68,20 @@ def overlap(one: Place, other: Place) -> bool:
     apart, rest = divmod(other.start - one.start, one.element)
     if one.element != other.element or one.stride != other.stride or rest:
         return True
-    sizes = [max(m, n) for m, n in zip(one.shape, other.shape, strict=True)]
-    dimensions = sorted(((s, n) for s, n in zip(one.stride, sizes, strict=True) if n > 1), reverse=True)
-    return _reachable(apart, dimensions)
+    # An element in common: index times stride in the one, less that in the other, is how far they are apart.
+    differences = [(s, 1 - n, m - 1) for s, m, n in zip(one.stride, one.shape, other.shape, strict=True)]
+    return _reachable(apart, sorted(differences, reverse=True))
 
 
-def _reachable(distance: int, dimensions: Sequence[tuple[int, int]]) -> bool:
-    """Whether a difference of two index vectors gives that distance."""
+def _reachable(distance: int, dimensions: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether steps within their bounds, in each dimension, add up to that distance."""
     if not dimensions:
         return distance == 0
-    (step, count), rest = dimensions[0], dimensions[1:]
+    (step, least, most), rest = dimensions[0], dimensions[1:]
     if step == 0:
         return _reachable(distance, rest)
     # With the remaining dimensions reaching less than a step, only the two nearest multiples can do.
     return any(
-        abs(steps) < count and _reachable(distance - steps * step, rest)
+        least <= steps <= most and _reachable(distance - steps * step, rest)
         for steps in (distance // step, distance // step + 1)
     )

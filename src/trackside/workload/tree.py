@@ -19,6 +19,7 @@ __all__ = [
     "facts_of",
     "flatten",
     "span_bytes",
+    "storage_range",
 ]
 
 _Base: Any = torch._C.TensorBase

@@ -177,7 +177,7 @@ class _CudaBench:
         return output
 
     def input_ranges(self) -> list[tuple[int, int]]:
-        return [_range(tensor) for tensor, _pointer, _facts in self._places]
+        return [tree.storage_range(tensor) for tensor, _pointer, _facts in self._places]
 
     def bent(self, slot: int) -> list[int]:
         return [
@@ -311,7 +311,7 @@ class _Worker:
         last: Any = None
         bent: set[int] = set()
         self._kept = []
-        self._state_ranges = [("state", *_range(t)) for t in state.walk(self._state).values()]
+        self._state_ranges = [("state", *tree.storage_range(t)) for t in state.walk(self._state).values()]
         started = _clock()
         for index, (slot, seed) in enumerate(zip(request["slots"], request["seeds"], strict=True)):
             if self._snapshot is not None:
@@ -376,7 +376,7 @@ class _Worker:
                     at += align(size, ALIGN)
                     self._sizes.append(size)
             facts.append(fact)
-        owners = [(f"in:{i}", *_range(t)) for i, t in enumerate(inputs)]
+        owners = [(f"in:{i}", *tree.storage_range(t)) for i, t in enumerate(inputs)]
         shared = aliases(places, [*owners, *self._state_ranges, ("exchange memory", *self._arena.range)])
         for fact in facts:
             if fact["path"].startswith("out") and fact["kind"] == "tensor":
@@ -442,11 +442,6 @@ def _is_bent(tensor: torch.Tensor, facts: dict[str, Any], pointer: int) -> bool:
     now = tree.facts_of("", tensor)
     same = all(now.get(key) == list(facts[key]) for key in ("shape", "stride"))
     return not same or (bool(facts["span"]) and tree.address(tensor)[0] != pointer)
-
-
-def _range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor's storage begins and ends."""
-    return tree.storage_range(tensor)
 
 
 def _share_memory(calls: list[list[Any]], inputs: list[tuple[int, int]]) -> bool:

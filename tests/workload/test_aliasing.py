@@ -1,0 +1,74 @@
+"""Shared memory of outputs, told by elements."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import torch
+
+from trackside.workload import tree
+from trackside.workload.aliasing import Place, aliases, overlap
+
+
+def place(path: str, tensor: torch.Tensor) -> Place:
+    return Place.of(tree.facts_of(path, tensor), tree.address(tensor)[0])
+
+
+def elements(tensor: torch.Tensor) -> set[int]:
+    """Addresses of all elements, one by one."""
+    start, size = tree.address(tensor)[0], tensor.element_size()
+    indices = itertools.product(*(range(n) for n in tensor.shape))
+    return {
+        start + size * sum(i * s for i, s in zip(index, tensor.stride(), strict=True)) for index in indices
+    }
+
+
+def test_thirds_of_one_fused_result_do_not_overlap_and_a_shifted_window_does() -> None:
+    fused = torch.zeros(8, 12)
+    q, k, v = fused.chunk(3, dim=-1)
+    places = [place(name, t) for name, t in (("out[0]", q), ("out[1]", k), ("out[2]", v))]
+    assert aliases(places, []) == {}
+    shifted = place("out[1]", fused[:, 3:7])
+    assert aliases([places[0], shifted], []) == {"out[0]": "out[1]", "out[1]": "out[0]"}
+
+
+def test_views_with_the_same_strides_overlap_exactly_where_they_have_an_element_in_common() -> None:
+    rng = random.Random(5)
+    seen = {True: 0, False: 0}
+    for _ in range(400):
+        base = torch.zeros(6, 7, 5)
+        views = []
+        for _ in range(2):
+            begins = [rng.randrange(n) for n in base.shape]
+            ends = [rng.randrange(b, n) + 1 for b, n in zip(begins, base.shape, strict=True)]
+            views.append(base[tuple(slice(b, e) for b, e in zip(begins, ends, strict=True))])
+        common = bool(elements(views[0]) & elements(views[1]))
+        assert overlap(place("out[0]", views[0]), place("out[1]", views[1])) == common, views
+        seen[common] += 1
+    assert min(seen.values()) > 50
+
+
+def test_views_whose_strides_differ_count_as_overlapping_where_their_ranges_meet() -> None:
+    base = torch.zeros(8, 8)
+    assert overlap(place("out[0]", base[:4]), place("out[1]", base.t()[:4]))
+    assert not overlap(place("out[0]", base[:4]), place("out[1]", base[4:]))
+    assert overlap(place("out[0]", base), place("out[1]", base.view(torch.int32)))
+
+
+def test_an_owner_goes_before_other_outputs_and_the_order_of_outputs_does_not_matter() -> None:
+    x, scratch = torch.zeros(10), torch.zeros(10)
+    outputs = [place("out['y']", scratch), place("out['t']", scratch[2:]), place("out['x']", x[1:])]
+    owners = [("in:0", *tree.storage_range(x)), ("state", *tree.storage_range(torch.zeros(3)))]
+    wanted = {"out['y']": "out['t']", "out['t']": "out['y']", "out['x']": "in:0"}
+    for order in itertools.permutations(outputs):
+        assert aliases(order, owners) == wanted
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_memory_of_the_state_is_named_only_where_it_is_used(inside: bool) -> None:
+    table = torch.zeros(64)
+    output = table[8:16] if inside else table[8:16].clone()
+    found = aliases([place("out", output)], [("state", *tree.storage_range(table))])
+    assert found == ({"out": "state"} if inside else {})
