@@ -76,6 +76,13 @@ def test_the_sequence_withstands_a_look_after_every_quad_but_not_a_spread_betwee
     assert _false_rate(_sequence, 200, 0.01, seed=13) > 0.10
 
 
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.03])
+def test_identical_programs_are_told_apart_in_one_of_a_hundred_comparisons_at_most(between: float) -> None:
+    rng = np.random.default_rng(19)
+    found = [t_interval([median(row) for row in _log_ratios(rng, between, 0.03)]) for _ in range(3000)]
+    assert sum(classify(i, 0.02) in ("faster", "slower") for i in found) / len(found) < 0.015
+
+
 def test_a_real_gain_of_twice_delta_is_found() -> None:
     rng = np.random.default_rng(14)
     gain = math.log(1.04)

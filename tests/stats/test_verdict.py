@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trackside.stats.intervals import Interval
+from trackside.stats.intervals import Interval, at_confidence, t_interval
 from trackside.stats.verdict import SpeedVerdict, classify
 
 
@@ -17,7 +17,10 @@ def _interval(low: float, high: float) -> Interval:
     [
         (0.05, 0.10, "faster"),
         (-0.10, -0.05, "slower"),
-        (0.001, 0.10, "faster"),
+        (0.001, 0.10, "inconclusive"),
+        (0.03, 0.10, "faster"),
+        (-0.10, -0.001, "inconclusive"),
+        (-0.10, -0.03, "slower"),
         (-0.01, 0.10, "inconclusive"),
         (-0.10, 0.01, "inconclusive"),
         (-0.01, 0.01, "equivalent"),
@@ -37,6 +40,16 @@ def test_the_margin_is_the_log_of_one_plus_delta_on_both_sides() -> None:
     assert classify(_interval(-margin, margin), 0.02) == "equivalent"
     assert classify(_interval(-margin, math.nextafter(margin, 1)), 0.02) == "inconclusive"
     assert classify(_interval(math.nextafter(-margin, -1), margin), 0.02) == "inconclusive"
+
+
+def test_a_difference_needs_the_99_percent_interval_unless_there_are_too_few_pairs_to_prove_anything() -> None:
+    values = [0.001, 0.004, 0.009, 0.012, 0.021, 0.025]
+    shown, proof = t_interval(values), t_interval(values, 0.99)
+    assert proof.low < 0 < shown.low
+    wider = at_confidence(shown, 0.99)
+    assert (wider.low, wider.high) == pytest.approx((proof.low, proof.high))
+    assert classify(shown, 0.001) == "inconclusive"
+    assert classify(t_interval([0.20, 0.21]), 0.001) == "faster"
 
 
 def test_exchanging_baseline_and_candidate_mirrors_the_verdict() -> None:

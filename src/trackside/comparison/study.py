@@ -51,6 +51,8 @@ class Study:
     oracle: dict[str, Any] = field(default_factory=dict)
     random: bool = False
     """Whether the baseline's own output is what is expected: it draws, or runs in no wider arithmetic."""
+    unrepeated: dict[str, Any] = field(default_factory=dict)
+    """Where two calls of the baseline with the same inputs and seed differ, be it by rounding."""
     reuses_outputs: bool = False
     declared: dict[str, float] | None = None
     run_ns: float = 0.0
@@ -178,6 +180,7 @@ def _check_repeats(bench: Bench, study: Study, calls: list[Call]) -> None:
     moved = bench.ask("same_bytes", first=first, second=again, leaves=study.leaves)
     drawn = bench.ask("same_bytes", first=first, second=other, leaves=study.leaves)
     study.random = bool(drawn) and not moved
+    study.unrepeated = moved
     if moved and _differ_beyond_rounding(bench, calls[0], calls[1]):
         bench.ledger.failed(
             "baseline-right",
@@ -215,6 +218,8 @@ def _choose_oracle(bench: Bench, study: Study, first: int, seed: int) -> None:
         return
     study.oracle = {"kind": "the baseline's own output"}
     notes = "; ".join(proof["notes"]) or "no reason given"
+    if study.unrepeated:
+        notes += f"; on the same inputs and seed {study.unrepeated['path']} differs from call to call"
     if study.declared is None:
         ledger.failed(
             "oracle-available",

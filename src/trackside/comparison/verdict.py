@@ -15,7 +15,7 @@ from trackside.stats import quiet
 from trackside.stats.intervals import Interval, t_interval
 from trackside.stats.quads import pair_median, quad_log_ratio
 from trackside.stats.totals import contradicts, total_ratio
-from trackside.stats.verdict import classify
+from trackside.stats.verdict import PROOF, classify
 
 __all__ = ["VERDICTS", "Reading", "conclude", "quiet_mask", "ratios", "read", "worst_of"]
 
@@ -158,8 +158,12 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
         ledger.passed("clocks-agree", "no speedup is claimed")
         ledger.passed("total-time-agrees", "no speedup is claimed")
         if verdict == "inconclusive":
+            held = reading.speed.low <= 0 <= reading.speed.high
+            why = f"holds both no change and a change beyond ±{delta:.1%}"
+            if not held:
+                why = f"excludes no change, but at {PROOF:.0%}, which a verdict needs, it does not"
             reasons.append(
-                f"the interval {_span(reading.speed)} holds both no change and a change beyond ±{delta:.1%}; "
+                f"the interval {_span(reading.speed)} {why}; "
                 f"about {reading.longer(delta):.0f} times the budget would narrow it to ±{delta / 2:.1%}"
             )
         return verdict, reasons

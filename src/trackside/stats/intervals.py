@@ -3,12 +3,19 @@
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from trackside.stats.special import betaincinv, t_quantile
 
-__all__ = ["Interval", "RunningSignSequence", "clopper_pearson", "sign_sequence", "t_interval"]
+__all__ = [
+    "Interval",
+    "RunningSignSequence",
+    "at_confidence",
+    "clopper_pearson",
+    "sign_sequence",
+    "t_interval",
+]
 
 # Beta(5, 5) over the share of values above the ratio: it favours shares near 1/2, which makes the sequence
 # narrow at the few dozen to few hundred quads that a comparison has.
@@ -45,6 +52,18 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
     half = t_quantile((1 + confidence) / 2, n - 1) * math.sqrt(variance / n)
     return Interval(mean, mean - half, mean + half, confidence, n)
+
+
+def at_confidence(interval: Interval, confidence: float) -> Interval:
+    """The t interval of the same values at another confidence."""
+    _check_share(confidence, "confidence")
+    if interval.n < 2 or interval.low == interval.high or not math.isfinite(interval.high - interval.low):
+        return replace(interval, confidence=confidence)
+    wider = t_quantile((1 + confidence) / 2, interval.n - 1) / t_quantile(
+        (1 + interval.confidence) / 2, interval.n - 1
+    )
+    half = (interval.high - interval.low) / 2 * wider
+    return replace(interval, low=interval.mid - half, high=interval.mid + half, confidence=confidence)
 
 
 def clopper_pearson(k: int, n: int, confidence: float = 0.95) -> Interval:

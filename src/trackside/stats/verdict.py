@@ -3,9 +3,15 @@
 import math
 from typing import Literal
 
-from trackside.stats.intervals import Interval
+from trackside.stats.intervals import Interval, at_confidence
 
-__all__ = ["SpeedVerdict", "classify"]
+__all__ = ["PROOF", "PROVING_PAIRS", "SpeedVerdict", "classify"]
+
+PROOF = 0.99
+"""A difference is called one when this interval excludes none: the 95 % that an interval is shown at would call
+one identical program in twenty faster or slower."""
+PROVING_PAIRS = 3
+"""Fewer pairs prove nothing, so their first impression is read off the interval as shown."""
 
 SpeedVerdict = Literal["equivalent", "faster", "slower", "inconclusive"]
 
@@ -13,7 +19,7 @@ SpeedVerdict = Literal["equivalent", "faster", "slower", "inconclusive"]
 def classify(interval: Interval, delta: float) -> SpeedVerdict:
     """The verdict on an interval of ln(baseline / candidate); a relative difference up to delta is no news.
 
-    Equivalence comes first: a difference proved smaller than delta is not sold as a gain. What is left is
+    Equivalence comes first: a difference shown to be smaller than delta is not sold as a gain. What is left is
     inconclusive, never "the same".
     """
     if not (math.isfinite(delta) and delta >= 0):
@@ -23,8 +29,9 @@ def classify(interval: Interval, delta: float) -> SpeedVerdict:
     margin = math.log1p(delta)
     if -margin <= interval.low and interval.high <= margin:
         return "equivalent"
-    if interval.low > 0:
+    proof = at_confidence(interval, PROOF) if interval.n >= PROVING_PAIRS else interval
+    if proof.low > 0:
         return "faster"
-    if interval.high < 0:
+    if proof.high < 0:
         return "slower"
     return "inconclusive"

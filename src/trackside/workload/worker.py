@@ -223,6 +223,7 @@ class _Worker:
         self._contract: dict[str, Any] = {"inputs": [], "state": [], "restore": False}
         self._kept: list[tuple[int, list[Any]]] = []
         self._state_ranges: list[tuple[str, int, int]] = []
+        self._peak = 0
         self._sizes: list[int] = []
 
     def loop(self) -> None:
@@ -311,7 +312,8 @@ class _Worker:
         last: Any = None
         bent: set[int] = set()
         self._kept = []
-        self._state_ranges = [("state", *tree.storage_range(t)) for t in state.walk(self._state).values()]
+        self._state_ranges = self._where_state_lies()
+        self._peak = max(self._peak, self._device_peak())
         started = _clock()
         for index, (slot, seed) in enumerate(zip(request["slots"], request["seeds"], strict=True)):
             if self._snapshot is not None:
@@ -377,11 +379,22 @@ class _Worker:
                     self._sizes.append(size)
             facts.append(fact)
         owners = [(f"in:{i}", *tree.storage_range(t)) for i, t in enumerate(inputs)]
-        shared = aliases(places, [*owners, *self._state_ranges, ("exchange memory", *self._arena.range)])
+        owners.append(("exchange memory", *self._arena.range))
+        shared = aliases(places, [*owners, *self._state_ranges])
+        if "state" in shared.values():
+            # The call may have freed that part of the state, gradients say, and been given the same memory.
+            self._state_ranges = self._where_state_lies()
+            shared = aliases(places, [*owners, *self._state_ranges])
         for fact in facts:
             if fact["path"].startswith("out") and fact["kind"] == "tensor":
                 fact["alias"] = shared.get(fact["path"])
         return facts
+
+    def _where_state_lies(self) -> list[tuple[str, int, int]]:
+        return [("state", *tree.storage_range(t)) for t in state.walk(self._state).values()]
+
+    def _device_peak(self) -> int:
+        return torch.cuda.max_memory_allocated(self._device) if self._device != "cpu" else 0
 
     def _poison(self) -> None:
         """Leave NaN bytes where the allocator will find room for the next output."""
@@ -411,6 +424,9 @@ class _Worker:
         self._bench.memory.synchronize()
         shared = _share_memory([values for _, values in self._kept], self._bench.input_ranges())
         self._kept = []
+        if self._device != "cpu":
+            # What keeping outputs took is no need of the workload's.
+            torch.cuda.reset_peak_memory_stats(self._device)
         return {"shared": shared, "graphs": self._device != "cpu" and _inductor_graphs_active()}
 
     def _op_matmul(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -434,7 +450,7 @@ class _Worker:
             "flags": flags.read(),
             "replaced": self._watch.replaced(),
             "hooks": _hooks(),
-            "device_peak": torch.cuda.max_memory_allocated(self._device) if self._device != "cpu" else 0,
+            "device_peak": max(self._peak, self._device_peak()),
         }
 
 
