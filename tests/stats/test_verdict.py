@@ -42,7 +42,7 @@ def test_the_margin_is_the_log_of_one_plus_delta_on_both_sides() -> None:
     assert classify(_interval(math.nextafter(-margin, -1), margin), 0.02) == "inconclusive"
 
 
-def test_a_difference_needs_the_99_percent_interval_unless_there_are_too_few_pairs_to_prove_anything() -> None:
+def test_a_difference_needs_the_99_percent_interval_where_there_are_pairs_enough() -> None:
     values = [0.001, 0.004, 0.009, 0.012, 0.021, 0.025]
     shown, proof = t_interval(values), t_interval(values, 0.99)
     assert proof.low < 0 < shown.low
