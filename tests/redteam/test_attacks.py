@@ -22,11 +22,14 @@ CAUGHT_BY = {
     "argmax_by_mask": "output-matches-oracle",
     "argsort_repeats": "output-matches-oracle",
     "double_from_single": "output-matches-oracle",
+    "first_step_only": "holds-on-probes",
     "float_in_single": "output-matches-oracle",
     "guard_dropped": "holds-on-probes",
     "input_transposed": "inputs-unchanged",
+    "mask_from_initial_seed": "holds-on-probes",
     "nan_licence": "output-matches-oracle",
     "output_in_the_slot": "aliasing",
+    "stale_pack": "holds-on-probes",
     "unreferenced_output": "oracle-available",
     "work_in_gettrace": "output-matches-oracle",
 }
@@ -35,10 +38,11 @@ NEEDS_TIMED_PROCESSES = {
     "reuse_after_audit": "output-reuse",
     "spikes_with_some_gain": "total-time-agrees",
 }
-NOT_CAUGHT_YET = ("first_step_only", "kb_buffers_ignored", "mask_from_initial_seed")
+NOT_CAUGHT_YET = ("kb_buffers_ignored",)
 HONEST = (
     "dict_order_alias",
     "fft_convolution",
+    "fused_adam",
     "fused_qkv",
     "masked_select",
     "real_part_view",

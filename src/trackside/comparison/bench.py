@@ -340,11 +340,13 @@ class Bench:
         timeout: float | None = None,
         repeat: int = 0,
         building: bool = False,
+        carry: bool = False,
     ) -> Slot:
         """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs.
 
         With `repeat` the last call is made that many times more; its slot then holds the last of them. A call
-        that may compile is `building`: it has the build's time, which is not on the budget's account.
+        that may compile is `building`: it has the build's time, which is not on the budget's account. Calls
+        that `carry` on start from the state and random stream that the call before left.
         """
         slots = list(range(len(sets)))
         calls = [self.id() for _ in sets]
@@ -363,6 +365,7 @@ class Bench:
             seeds=[*seeds, *list(seeds[-1:]) * repeat],
             mode=mode or ("plain" if self.device == "cpu" else "cold"),
             seeded=self.seeded or keep,
+            carry=carry,
             decoys=self._decoys(count, len(sets)),
             keep=keep,
             poison=poison,

@@ -6,6 +6,7 @@ Runs in the reference process, on its own copies of inputs and state.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -76,25 +77,16 @@ class Oracle:
         what = "reference" if self._workload.reference is not None else "run"
         self.kind = f"{what} in {tree.dtype_name(precision)}" if precision is not None else f"{what} as it is"
 
-    def answer(self, inputs: Any, seed: int) -> Answer:
-        """Outputs, and whatever else the baseline changes, for one set of inputs."""
-        tensors: list[torch.Tensor] = []
-        spec = tree.specify(inputs, tensors)
-        wide = [self._widened(t) for t in tensors]
+    def answer(self, inputs: Any, seed: int, earlier: Sequence[Any] = ()) -> Answer:
+        """Outputs, and whatever else the baseline changes, for one set of inputs.
+
+        Calls on `earlier` sets go before, on the same state, with nothing seeded in between.
+        """
         held = self._fresh_state()
-        call = self._workload.reference or self._workload.call
-        before = torch.get_default_dtype()
         torch.manual_seed(seed)
-        try:
-            if self.precision is None:
-                output = call(held, tree.build(spec, lambda i: wide[i]))
-            else:
-                torch.set_default_dtype(self.precision)
-                with _Widen(self.precision) as mode:
-                    output = call(held, tree.build(spec, lambda i: wide[i]))
-                self.drew = self.drew or mode.drew
-        finally:
-            torch.set_default_dtype(before)
+        for one in earlier:
+            self._call(held, one)
+        output, wide = self._call(held, inputs)
         found: Answer = dict(tree.flatten(output, "out"))
         for i in self.changed_inputs:
             found[f"in:{i}"] = wide[i]
@@ -105,6 +97,24 @@ class Oracle:
             now = state.walk(held)
             found.update({f"state:{path}": now[path] for path in self.changed_state if path in now})
         return {path: v.detach() if isinstance(v, torch.Tensor) else v for path, v in found.items()}
+
+    def _call(self, held: Any, inputs: Any) -> tuple[Any, list[torch.Tensor]]:
+        """What comes out, and the widened inputs that went in."""
+        tensors: list[torch.Tensor] = []
+        spec = tree.specify(inputs, tensors)
+        wide = [self._widened(t) for t in tensors]
+        call = self._workload.reference or self._workload.call
+        before = torch.get_default_dtype()
+        try:
+            if self.precision is None:
+                return call(held, tree.build(spec, lambda i: wide[i])), wide
+            torch.set_default_dtype(self.precision)
+            with _Widen(self.precision) as mode:
+                output = call(held, tree.build(spec, lambda i: wide[i]))
+            self.drew = self.drew or mode.drew
+            return output, wide
+        finally:
+            torch.set_default_dtype(before)
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
         copied = tensor.detach().clone()

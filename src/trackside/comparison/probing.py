@@ -14,7 +14,7 @@ from trackside.comparison.study import AUDIT_SLOTS, BROKEN, Study, changes_later
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
 
-__all__ = ["probe", "probe_shapes", "report_probes", "spot_check"]
+__all__ = ["probe", "probe_in_a_row", "probe_shapes", "report_probes", "spot_check"]
 
 
 _TIED_SHARE = 0.01
@@ -69,6 +69,30 @@ def probe(bench: Bench, study: Study) -> list[str]:
             "task-is-sensitive", "zeros, a constant and a stale answer would all be told apart"
         )
     return ran
+
+
+def probe_in_a_row(bench: Bench, study: Study) -> list[str]:
+    """Calls that start where the one before ended: right from a fresh state or seed must be right from there.
+
+    Timed calls start from one state and a seed each, so who counts on that is found here only.
+    """
+    if not (bench.contract["restore"] or study.random):
+        return []
+    sets, seed = bench.draw_many(AUDIT_SLOTS), bench.seed()
+    seeds = [seed] * len(sets)
+    bench.ask("follow", sets=sets)
+    expected, slot = (
+        bench.run(bench.arms[name], sets, seeds, carry=True, keep=True) for name in (BASELINE, CANDIDATE)
+    )
+    name = f"{len(sets)} calls in a row"
+    study.probes[name] = "passed"
+    for number, (call, standard) in enumerate(zip(slot.calls, expected.calls, strict=True), 1):
+        if not _baseline_passes(bench, study, standard):
+            study.probes[name] = f"counted to call {number - 1}: the baseline itself fails from there"
+            break
+        check_call(bench, study, call, standard, "holds-on-probes", f"call {number} in a row")
+    bench.forget([slot, expected])
+    return [name]
 
 
 def spot_check(bench: Bench, study: Study) -> None:

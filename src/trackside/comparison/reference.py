@@ -53,6 +53,7 @@ class _Reference:
         self._oracle: Any = None
         self._state: Any = None
         self._sets: dict[int, sets.InputSet] = {}
+        self._earlier: dict[int, list[sets.InputSet]] = {}
         self._spec: dict[str, Any] = {}
         self._arenas: dict[str, Arena] = {}
         self._taken: dict[int, torch.Tensor] = {}
@@ -139,6 +140,7 @@ class _Reference:
             )
         study = self._feeder.study(first, second)
         self._sets = {}
+        self._earlier = {}
         return {"spec": self._spec, **study}
 
     def _op_draw(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -170,6 +172,7 @@ class _Reference:
     def _op_forget(self, request: dict[str, Any]) -> dict[str, Any]:
         for i in request["sets"]:
             self._sets.pop(i, None)
+            self._earlier.pop(i, None)
         for key in [k for k in self._answers if k[0] not in self._sets]:
             del self._answers[key]
         for i in request["calls"]:
@@ -348,8 +351,20 @@ class _Reference:
     def _answer(self, set_id: int, seed: int) -> Answer:
         key = (set_id, seed)
         if key not in self._answers:
-            self._answers[key] = self._oracle.answer(self._sets[set_id].rebuilt(), seed)
+            self._answers[key] = self._run_oracle(set_id, self._sets[set_id].rebuilt(), seed)
         return self._answers[key]
+
+    def _run_oracle(self, set_id: int, inputs: Any, seed: int) -> Answer:
+        """The oracle on these inputs in that set's place, after the calls that go before it."""
+        earlier = [one.rebuilt() for one in self._earlier.get(set_id, ())]
+        answer: Answer = self._oracle.answer(inputs, seed, earlier)
+        return answer
+
+    def _op_follow(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Sets whose calls follow each other on one state and one random stream."""
+        made = [self._sets[i] for i in request["sets"]]
+        self._earlier.update({i: made[:n] for n, i in enumerate(request["sets"])})
+        return {}
 
     def _op_answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the oracle on a set; says whether everything came out finite."""
@@ -433,7 +448,7 @@ class _Reference:
         variants = []
         for _ in range(_STABLE_TRIES):
             scale = max((2 * _HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
-            variants.append(self._oracle.answer(jittered(made.rebuilt(), scale, g), seed))
+            variants.append(self._run_oracle(request["set"], jittered(made.rebuilt(), scale, g), seed))
         results = []
         for fact, base_fact in zip(request["leaves"], request["baseline_leaves"], strict=True):
             path = fact["path"]
@@ -473,8 +488,9 @@ class _Reference:
         scale = relative or max((_HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
         if self._oracle.precision is None:
             # In the baseline's own types half an ulp would be rounded away; a whole one is not.
-            answer = self._oracle.answer(made.rebuilt(), seed)
-            moved = self._oracle.answer(
+            answer = self._run_oracle(set_id, made.rebuilt(), seed)
+            moved = self._run_oracle(
+                set_id,
                 made.rebuilt(
                     [
                         b.to(a.dtype)
@@ -485,7 +501,7 @@ class _Reference:
             )
         else:
             answer = self._answer(set_id, seed)
-            moved = self._oracle.answer(jittered(made.rebuilt(), scale, g), seed)
+            moved = self._run_oracle(set_id, jittered(made.rebuilt(), scale, g), seed)
         return [
             {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v.double())}
             for p, v in answer.items()

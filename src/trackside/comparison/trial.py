@@ -24,7 +24,7 @@ from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
 from trackside.comparison.measure import Plan, measure, plan_batch, plan_flushes
 from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
-from trackside.comparison.probing import probe, probe_shapes, report_probes
+from trackside.comparison.probing import probe, probe_in_a_row, probe_shapes, report_probes
 from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
 from trackside.comparison.trial_record import Context, Outcome, build_record, save_quads, unstarted_record
 from trackside.comparison.verdict import conclude, read
@@ -262,7 +262,7 @@ class _Trial:
             str(state_file) if state_file else None,
         )
         self.progress({"phase": "probes"})
-        ran = probe(bench, study)
+        ran = probe(bench, study) + probe_in_a_row(bench, study)
         if not self.outcomes:
             # Once: these sizes are the task's, not the timed shape's.
             timed = facts["shapes"] or []

@@ -306,7 +306,7 @@ class _Worker:
     def _op_calls(self, request: dict[str, Any]) -> dict[str, Any]:
         bench: _Bench = self._bench
         mode, keep, poison = request["mode"], request["keep"], request["poison"]
-        seeded, decoys = request["seeded"], request["decoys"]
+        seeded, carry, decoys = request["seeded"], request["carry"], request["decoys"]
         call, flushes = self._workload.call, request["flushes"]
         leaves: list[Any] = []
         last: Any = None
@@ -316,12 +316,13 @@ class _Worker:
         self._peak = max(self._peak, self._device_peak())
         started = _clock()
         for index, (slot, seed) in enumerate(zip(request["slots"], request["seeds"], strict=True)):
-            if self._snapshot is not None:
-                self._snapshot.restore()
+            if not (carry and index):
+                if self._snapshot is not None:
+                    self._snapshot.restore()
+                if seeded:
+                    _seed(seed)
             if poison:
                 self._poison()
-            if seeded:
-                _seed(seed)
             args = bench.place(slot, mode, flushes, decoys[index] if index < len(decoys) else [])
             output = bench.timed(index, mode, call, self._state, args)
             bent.update(bench.bent(slot))
