@@ -18,6 +18,8 @@ __all__ = ["Feeder", "InputSet", "structure_of"]
 # Enough base draws that two derived sets hardly ever mix the same two.
 _BASES = 4
 _SAMPLE = 1 << 20
+# How far towards the other base: enough to change every value in 16 bits too, too little to change the kind.
+_LEAST_PULL, _MOST_PULL = 2.0**-7, 2.0**-4
 
 
 class InputSet:
@@ -125,13 +127,16 @@ class Feeder:
     def derive(self, seed: int) -> InputSet:
         """A full-size mix, element by element, of two base draws under a secret mask.
 
-        Leaves of one shape share the mask, so that element-wise relations between them survive.
+        Leaves of one shape share the mask, so that element-wise relations between them survive. Each element
+        is pulled a secret little towards the other base's: it stays in any range that both keep to, and no
+        value returns in a later set, where a table could know it.
         """
         g = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self._bases), generator=g).tolist()
         a, b = self._bases[order[0]], self._bases[order[1]]
         made = []
         shifts: dict[tuple[int, ...], int] = {}
+        pull = _LEAST_PULL + (_MOST_PULL - _LEAST_PULL) * float(torch.rand(1, generator=g))
         for i, (x, y) in enumerate(zip(a.tensors, b.tensors, strict=True)):
             if not self.varies[i]:
                 made.append(x)
@@ -141,9 +146,10 @@ class Feeder:
             shift = shifts.setdefault(tuple(x.shape), shift)
             rolled = torch.roll(mask.reshape(-1), shift).reshape(mask.shape)
             mixed = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-            made.append(
-                torch.where(rolled, x.detach(), y.detach(), out=mixed).requires_grad_(x.requires_grad)
-            )
+            near = torch.where(rolled, x.detach(), y.detach())
+            far = torch.where(rolled, y.detach(), x.detach())
+            mixed.copy_(near if x.element_size() == 1 else torch.lerp(near, far, pull))
+            made.append(mixed.requires_grad_(x.requires_grad))
         return InputSet(a.rebuilt(made))
 
     def _mask(self, shape: tuple[int, ...]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Three layers trained with torch.optim.Adam, one parameter after the other; its moments come with the first step."""
+"""Layers trained with torch.optim.Adam, one parameter after the other; moments come with the first step."""
 
 import torch
 from torch import nn

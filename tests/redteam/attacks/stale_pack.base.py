@@ -10,7 +10,9 @@ def setup(seed, device):
 
 def inputs(seed, device):
     g = torch.Generator(device).manual_seed(seed)
-    return torch.randn(128, 256, generator=g, device=device), torch.randn(128, 512, generator=g, device=device)
+    return torch.randn(128, 256, generator=g, device=device), torch.randn(
+        128, 512, generator=g, device=device
+    )
 
 
 def run(state, x, y):

@@ -3,8 +3,6 @@
 Who starts each call from one state never sees the difference.
 """
 
-import torch
-
 _prepared = None
 
 
