@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
 from trackside.comparison.tolerance import Bins, merge
 
 __all__ = ["ZERO_BIN", "as_real", "locate", "measure", "misplaced_in", "position"]
 
-# Bins span a factor of 16 (4 binary exponents) from the smallest subnormal double to the largest.
-_EXPONENTS_PER_BIN = 4
-_LOWEST_EXPONENT = -1080
+# Bins span a factor of 16, four binary exponents, one of them 1/16 to 1; subnormal doubles share the lowest.
+_FIRST_EXPONENT = 58
 _BINS = 540
 ZERO_BIN = _BINS - 1
 _PIECE = 1 << 17
@@ -27,8 +27,8 @@ def as_real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bin_index(oracle: torch.Tensor) -> torch.Tensor:
-    exponent = torch.frexp(oracle).exponent.long()
-    index = torch.div(exponent - _LOWEST_EXPONENT, _EXPONENTS_PER_BIN, rounding_mode="floor")
+    """For each float64 its bin, from the exponent's bits: frexp takes ten times as long."""
+    index = (((oracle.view(torch.int64) >> 52) & 0x7FF) + _FIRST_EXPONENT) >> 2
     return torch.where(oracle == 0, ZERO_BIN, index)
 
 
@@ -66,7 +66,7 @@ def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tens
     error = (values - oracle).abs_()
     misplaced = None
     # A sum is finite only if all its terms are; one that overflows goes the long way for nothing.
-    if not bool(torch.isfinite(error.sum() + oracle.to(found.dtype).double().abs().sum())):
+    if not (bool(torch.isfinite(error.sum())) and bool(oracle.abs().max() <= torch.finfo(found.dtype).max)):
         finite = torch.isfinite(oracle.to(found.dtype).double())
         wrong_kind = misplaced_in(found, oracle)
         use = finite & torch.isfinite(values)
@@ -86,20 +86,17 @@ def misplaced_in(found: torch.Tensor, oracle: torch.Tensor) -> torch.Tensor:
 
 
 def _by_count(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> Bins:
-    count = torch.bincount(index, minlength=_BINS)
-    squares = torch.bincount(index, weights=error * error, minlength=_BINS)
-    power = torch.bincount(index, weights=wanted * wanted, minlength=_BINS)
-    found: Bins = {}
-    for number in torch.nonzero(count).reshape(-1).tolist():
-        # A masked maximum per bin: scatter_reduce takes 50 times as long on a CPU.
-        largest = torch.where(index == number, error, 0.0).max()
-        found[str(number)] = [
-            float(count[number]),
-            float(squares[number]),
-            float(largest),
-            float(power[number]),
-        ]
-    return found
+    places = index.numpy()
+    count = np.bincount(places, minlength=_BINS)
+    squares = np.bincount(places, weights=(error * error).numpy(), minlength=_BINS)
+    power = np.bincount(places, weights=(wanted * wanted).numpy(), minlength=_BINS)
+    # torch's scatter_reduce takes 50 times as long on a CPU, a masked maximum per bin five times.
+    largest = np.zeros(_BINS)
+    np.maximum.at(largest, places, error.numpy())
+    return {
+        str(n): [float(count[n]), float(squares[n]), float(largest[n]), float(power[n])]
+        for n in np.flatnonzero(count).tolist()
+    }
 
 
 def _by_mask(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> Bins:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
@@ -10,6 +11,9 @@ from trackside.comparison.outputs import check_call
 from trackside.comparison.study import AUDIT_SLOTS, LATE, Study, changes_later, learn
 
 __all__ = ["audit_candidate", "check_environment", "check_inputs", "check_kept", "match_parameters"]
+
+# What a helper needs to go to sleep, how long the baseline then runs, and from when on one is busy.
+_HELPERS_REST, _HELPERS_WATCHED_NS, _BUSY_SHARE = 0.05, 150_000_000, 0.2
 
 
 def audit_candidate(
@@ -34,6 +38,7 @@ def audit_candidate(
     before = bench.tell(arm, "state_back", 60)["digests"]
     # The first call may compile, so it has the build's time; its output is checked like any other.
     _audit_calls(bench, arm, study, 1, poison=False)
+    _check_helpers(bench)
     _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
     sets = bench.draw_many(AUDIT_SLOTS)
     slot = bench.run(arm, sets, [bench.seed() for _ in sets], keep=True, repeat=held - AUDIT_SLOTS)
@@ -62,6 +67,27 @@ def _audit_calls(bench: Bench, arm: Arm, study: Study, count: int, poison: bool)
     check_inputs(bench, arm, count - 1, sets[-1])
     check_kept(bench, arm, study, slot)
     bench.forget([slot, expected])
+
+
+def _check_helpers(bench: Bench) -> None:
+    """See that nothing which the candidate started is busy while the baseline runs.
+
+    The timed part looks again; here it saves the time for everything in between.
+    """
+    known = [*(arm.process for arm in bench.arms.values()), bench.reference]
+    time.sleep(_HELPERS_REST)
+    before, began = bench.fleet.strangers(known), time.monotonic_ns()
+    while time.monotonic_ns() - began < _HELPERS_WATCHED_NS:
+        bench.forget([bench.run(bench.arms[BASELINE], bench.draw_many(1), [bench.seed()])])
+    window_ns, after = time.monotonic_ns() - began, bench.fleet.strangers(known)
+    busy = {pid: ns for pid in after if (ns := after[pid] - before.get(pid, 0)) > _BUSY_SHARE * window_ns}
+    if busy:
+        pid, ns = max(busy.items(), key=lambda item: item[1])
+        bench.ledger.failed(
+            "no-leftovers",
+            f"process {pid}, started by the candidate, used {ns / 1e6:.0f} ms of CPU within "
+            f"{window_ns / 1e6:.0f} ms while the baseline ran",
+        )
 
 
 def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | None) -> None:
