@@ -70,6 +70,8 @@ class Call:
     leaves: list[dict[str, Any]]
     ns: float
     host: int
+    errors: list[dict[str, Any]] | None = None
+    """Against the oracle, leaf by leaf, once somebody asked."""
 
 
 @dataclass
@@ -439,6 +441,13 @@ class Bench:
                 "protocol-intact", f"the {arm.name}'s description of its outputs is malformed: {error!r}"
             )
             raise TracksideError("internal", "a worker's answer is malformed", _REPORT) from None
+
+    def errors(self, call: Call) -> list[dict[str, Any]]:
+        """A call's errors against the oracle, leaf by leaf."""
+        if call.errors is None:
+            answer = self.ask("check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)
+            call.errors = answer["leaves"]
+        return call.errors
 
     def forget(self, slots: Sequence[Slot]) -> None:
         self.ask(

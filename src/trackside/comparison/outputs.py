@@ -65,7 +65,7 @@ def check_call(
     """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs."""
     look = _Look(bench, study, call, standard, check, label or f"call {call.id}", normwise)
     _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs)
-    for fact, leaf in zip(call.leaves, look.ask("check", leaves=call.leaves)["leaves"], strict=True):
+    for fact, leaf in zip(call.leaves, bench.errors(call), strict=True):
         _check_leaf(look, fact, leaf)
     study.checked += 1
 
@@ -273,9 +273,7 @@ def _allowances(
 
 def _probe_errors(look: _Look, path: str) -> Bins:
     """A probe's scale is its own: the errors that the baseline makes there."""
-    base = look.standard
-    rows = look.bench.ask("check", call=base.id, set=base.set, seed=base.seed, leaves=base.leaves)["leaves"]
-    return _bins_of(rows, path)
+    return _bins_of(look.bench.errors(look.standard), path)
 
 
 def _noise_errors(look: _Look, path: str) -> Bins:

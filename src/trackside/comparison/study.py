@@ -250,7 +250,7 @@ def learn(bench: Bench, study: Study, call: Call) -> None:
     elif study.learned >= _ENOUGH_LEARNED:
         return
     study.learned += 1
-    for leaf in bench.ask("check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)["leaves"]:
+    for leaf in bench.errors(call):
         if "bins" in leaf:
             tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
             if leaf["nonfinite"]:
