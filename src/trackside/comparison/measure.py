@@ -171,7 +171,8 @@ def measure(
         match_parameters(bench, bench.arms[CANDIDATE], study, save)
         bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
         until = began + plan.seconds * (index + 1) / plan.pairs
-        _warm(bench, plan, clock)
+        # The other way round: who started second comes first when the first outputs are given memory.
+        _warm(bench, plan, firsts[index][::-1], clock)
         result.strangers, result.watched_at = _strangers(bench), time.monotonic_ns()
         while True:
             mode = _mode(plan, len(pair.quads))
@@ -244,9 +245,9 @@ def _quads_per_pair(pairs: list[Pair], plan: Plan) -> int:
     return max(least, min(_MAX_QUADS, wanted))
 
 
-def _warm(bench: Bench, plan: Plan, clock: Callable[[], float]) -> None:
+def _warm(bench: Bench, plan: Plan, order: tuple[str, ...], clock: Callable[[], float]) -> None:
     """Run both arms in turn until neither gets faster: a fresh process pays for its memory for many calls."""
-    best: dict[str, list[float]] = {BASELINE: [], CANDIDATE: []}
+    best: dict[str, list[float]] = {name: [] for name in order}
     deadline = clock() + _WARM_SHARE * plan.seconds / plan.pairs
     while True:
         for name, seen in best.items():

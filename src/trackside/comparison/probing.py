@@ -98,16 +98,17 @@ def probe_in_a_row(bench: Bench, study: Study) -> list[str]:
 def spot_check(bench: Bench, study: Study) -> None:
     """One probe and two held outputs in a timed process: right in the audit must be right there too.
 
-    Both arms do the same: holding outputs leaves an allocator with other memory, and that changes later times
-    (on an H200 a 2 GB copy by 0.7 %).
+    Both arms do the same, in random order: holding outputs leaves an allocator with other memory, and that
+    changes later times (on an H200 a 2 GB copy by 0.7 %).
     """
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     sets = bench.draw_many(2)
     seeds = [bench.seed() for _ in sets]
-    held = [bench.run(arm, sets, seeds, keep=True) for arm in (base, cand)]
-    changes_later(bench, base, held[0])
-    check_kept(bench, cand, study, held[1])
-    bench.forget(held)
+    order = bench.rng.sample([base, cand], 2)
+    held = {arm.name: bench.run(arm, sets, seeds, keep=True) for arm in order}
+    changes_later(bench, base, held[BASELINE])
+    check_kept(bench, cand, study, held[CANDIDATE])
+    bench.forget(list(held.values()))
     kinds = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
     if kinds:
         _probe_once(bench, study, base, cand, bench.rng.choice(kinds))
