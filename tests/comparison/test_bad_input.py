@@ -286,6 +286,7 @@ ANSWERS = {
     "facts-empty": ("facts", "{}"),
     "facts-other-types": ("facts", "{'flags': 3, 'replaced': 7, 'hooks': None, 'device_peak': 'x'}"),
     "state-empty": ("state_back", "{}"),
+    "state-no-digest": ("state_back", "{'digests': {'x': [10**400, 'x']}}"),
     "17-megabytes": ("calls", "{**real, 'more': 'x' * (17 << 20)}"),
 }
 

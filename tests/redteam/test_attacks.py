@@ -26,6 +26,9 @@ CAUGHT_BY = {
     "float_in_single": "output-matches-oracle",
     "guard_dropped": "holds-on-probes",
     "input_transposed": "inputs-unchanged",
+    "kb_buffers_ignored": "output-matches-oracle",
+    "kb_statistics_biased": "state-matches",
+    "kb_statistics_dropped": "state-matches",
     "mask_from_initial_seed": "holds-on-probes",
     "nan_licence": "output-matches-oracle",
     "output_in_the_slot": "aliasing",
@@ -38,12 +41,14 @@ NEEDS_TIMED_PROCESSES = {
     "reuse_after_audit": "output-reuse",
     "spikes_with_some_gain": "total-time-agrees",
 }
-NOT_CAUGHT_YET = ("kb_buffers_ignored",)
 HONEST = (
     "dict_order_alias",
     "fft_convolution",
     "fused_adam",
     "fused_qkv",
+    "kb_buffers_renamed",
+    "kb_built_in_other_order",
+    "kb_renamed_statistics",
     "masked_select",
     "real_part_view",
     "scratch_in_state",
@@ -94,17 +99,3 @@ def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, t
 @pytest.mark.parametrize("name", ["python_count", "sign_mask"])
 def test_signs_near_zero_may_fall_either_way(name: str, crew: Crew, tmp_path: Path) -> None:
     assert failed(name, tmp_path, crew, checks_only=True) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.xfail(strict=True, reason="a known hole: see the residual risks in docs/threat-model.md")
-@pytest.mark.parametrize("name", NOT_CAUGHT_YET)
-def test_an_attack_that_still_gets_through_the_checks(name: str, crew: Crew, tmp_path: Path) -> None:
-    assert failed(name, tmp_path, crew, checks_only=True)
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.xfail(strict=True, reason="renamed running statistics cannot be told from dropped ones yet")
-def test_renamed_running_statistics_pass_every_check(crew: Crew, tmp_path: Path) -> None:
-    assert failed("kb_renamed_statistics", tmp_path, crew, checks_only=True) == []

@@ -1,10 +1,13 @@
-"""KernelBench files: constant parameters vary with the seed, alike in Model and in an equivalent ModelNew."""
+"""KernelBench files: constant parameters and statistics vary with the seed, alike in Model and ModelNew."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from trackside.records.errors import TracksideError
 from trackside.workload.formats import adopt_parameters, describe, load, parameter_digest
@@ -16,7 +19,7 @@ BASE = "23_Linear_LayerNorm_Scale.py"
 
 
 def built(model, *args, seed: int = 5, **kwargs):
-    return construct(model, args, kwargs, seed, "cpu")
+    return construct(model, args, kwargs, InitNoise(seed), "cpu")
 
 
 class Constants(nn.Module):
@@ -60,8 +63,7 @@ def test_constant_parameters_get_values_around_the_constant() -> None:
 
 def test_buffers_frozen_parameters_and_other_scalars_stay() -> None:
     module = built(Constants)
-    assert torch.equal(module.batch.running_mean, torch.zeros(6))
-    assert torch.equal(module.batch.running_var, torch.ones(6))
+    assert int(module.batch.num_batches_tracked) == 0
     assert torch.equal(module.mask, torch.ones(6))
     assert torch.equal(module.frozen, torch.ones(6))
     assert float(module.scalar_two) == 2.0
@@ -87,12 +89,22 @@ def test_random_initialisation_is_what_the_seed_alone_gives() -> None:
 
 
 def test_torch_is_left_as_it_was() -> None:
-    before = nn.Module.register_parameter, nn.init._no_grad_fill_, nn.init._no_grad_zero_
+    def patched():
+        return (
+            nn.Module.register_parameter,
+            nn.Module.register_buffer,
+            _NormBase.reset_running_stats,
+            nn.init._no_grad_fill_,
+            nn.init._no_grad_zero_,
+        )
+
+    before = patched()
     built(Constants)
     with pytest.raises(ZeroDivisionError), InitNoise(1):
         raise ZeroDivisionError
-    assert before == (nn.Module.register_parameter, nn.init._no_grad_fill_, nn.init._no_grad_zero_)
+    assert before == patched()
     assert torch.equal(nn.LayerNorm(3).weight, torch.ones(3))
+    assert torch.equal(nn.BatchNorm1d(3).running_var, torch.ones(3))
     assert torch._C._len_torch_function_stack() == 0
 
 
@@ -138,6 +150,121 @@ def test_memory_that_happens_to_be_zero_takes_no_part_in_the_order() -> None:
     zeros, garbage = built(Uninitialised, room), built(Uninitialised, torch.arange(8.0))
     assert torch.equal(zeros.w, garbage.w)
     assert torch.equal(zeros.norm.bias, garbage.norm.bias)
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, nn.InstanceNorm1d, nn.SyncBatchNorm])
+def test_running_statistics_get_values_around_zero_and_one(norm) -> None:
+    module = built(norm, 8, track_running_stats=True)
+    assert bool(((module.running_mean != 0) & (module.running_mean.abs() <= 0.5)).all())
+    assert bool(((module.running_var != 1) & ((module.running_var - 1).abs() <= 0.5)).all())
+    assert int(module.num_batches_tracked) == 0
+
+
+class OwnNorm(nn.Module):
+    """Batch norm as people write it themselves, after the names of torch's."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("running_var", torch.ones(1, width))
+        self.register_buffer("running_mean", torch.empty(width))
+        self.running_mean.zero_()
+
+
+def test_a_norm_with_the_usual_names_gets_the_statistics_of_torch_s() -> None:
+    theirs, ours = (
+        built(lambda: nn.Sequential(nn.BatchNorm1d(8), nn.BatchNorm1d(8))),
+        built(lambda: nn.Sequential(OwnNorm(8), OwnNorm(8))),
+    )
+    for norm, own in zip(theirs, ours, strict=True):
+        assert torch.equal(norm.running_mean, own.running_mean)
+        assert torch.equal(norm.running_var, own.running_var.view(-1))
+    assert not torch.equal(theirs[0].running_mean, theirs[1].running_mean)
+
+
+def test_resetting_statistics_a_second_time_changes_nothing() -> None:
+    def reset() -> nn.Module:
+        norm = nn.BatchNorm1d(8)
+        norm.reset_running_stats()
+        return norm
+
+    once, twice = built(nn.BatchNorm1d, 8), built(reset)
+    assert torch.equal(once.running_mean, twice.running_mean)
+    assert torch.equal(once.running_var, twice.running_var)
+
+
+def test_statistics_that_were_chosen_stay() -> None:
+    def chosen() -> nn.Module:
+        norm = nn.BatchNorm1d(8)
+        norm.running_mean.fill_(3)
+        norm.running_var.zero_()
+        return norm
+
+    module = built(chosen)
+    assert torch.equal(module.running_mean, torch.full((8,), 3.0))
+    assert torch.equal(module.running_var, torch.zeros(8))
+
+
+def given(model, statistics, seed: int = 5):
+    """A candidate's module after it was given what it lacks of the baseline's statistics."""
+    noise = InitNoise(seed)
+    module = construct(model, (), {}, noise, "cpu")
+    noise.give_statistics(module, statistics)
+    return module
+
+
+def test_statistics_under_other_names_are_given_in_order_where_the_constructor_made_none() -> None:
+    noise = InitNoise(5)
+    theirs = construct(lambda: nn.Sequential(nn.BatchNorm1d(8), nn.BatchNorm1d(8)), (), {}, noise, "cpu")
+    assert sorted(noise.statistics) == [("running_mean", 8, 2), ("running_var", 8, 2)]
+
+    class Renamed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name in ("variance_a", "variance_b"):
+                self.register_buffer(name, torch.ones(1, 8))
+            for name in ("scratch", "mean_a", "mean_b", "further"):
+                self.register_buffer(name, torch.zeros(8))
+            self.register_buffer("means_of_groups", torch.zeros(4))
+
+    ours = given(Renamed, noise.statistics)
+    for norm, mean, variance in (
+        (theirs[0], ours.mean_a, ours.variance_a),
+        (theirs[1], ours.mean_b, ours.variance_b),
+    ):
+        assert torch.equal(norm.running_mean, mean)
+        assert torch.equal(norm.running_var, variance.view(-1))
+    for left in (ours.scratch, ours.further, ours.means_of_groups):
+        assert not bool(left.any())
+
+
+def test_weights_that_the_constructor_dropped_are_freed() -> None:
+    dropped = []
+
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            norm = nn.BatchNorm1d(8)
+            dropped.extend(weakref.ref(t) for t in (norm.weight, norm.running_mean))
+
+    noise = InitNoise(5)
+    construct(Packed, (), {}, noise, "cpu")
+    gc.collect()
+    assert [reference() for reference in dropped] == [None, None]
+
+
+def test_a_candidate_that_folds_a_norm_of_its_own_is_given_nothing_more() -> None:
+    class Folded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            norm = nn.BatchNorm1d(8)
+            self.register_buffer("folded", norm.running_mean * torch.rsqrt(norm.running_var))
+            self.register_buffer("mean", torch.zeros(8))
+
+    noise = InitNoise(5)
+    theirs = construct(nn.BatchNorm1d, (8,), {}, noise, "cpu")
+    ours = given(Folded, noise.statistics)
+    assert torch.equal(ours.folded, theirs.running_mean * torch.rsqrt(theirs.running_var))
+    assert not bool(ours.mean.any())
 
 
 def test_a_renamed_and_packed_candidate_matches_the_model(data: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -10,7 +11,14 @@ from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
 from trackside.comparison.study import AUDIT_SLOTS, LATE, Study, changes_later, learn
 
-__all__ = ["audit_candidate", "check_environment", "check_inputs", "check_kept", "match_parameters"]
+__all__ = [
+    "audit_candidate",
+    "check_environment",
+    "check_inputs",
+    "check_kept",
+    "match_parameters",
+    "nearest_leaves",
+]
 
 # What a helper needs to go to sleep, how long the baseline then runs, and from when on one is busy.
 _HELPERS_REST, _HELPERS_WATCHED_NS, _BUSY_SHARE = 0.05, 150_000_000, 0.2
@@ -36,6 +44,8 @@ def audit_candidate(
     _report_isolation(ledger, arm)
     match_parameters(bench, arm, study, state_file)
     before = bench.tell(arm, "state_back", 60)["digests"]
+    if any(path in study.state_paths and path not in before for path in bench.contract["state"]):
+        _learn_names(bench, arm, study, before)
     # The first call may compile, so it has the build's time; its output is checked like any other.
     _audit_calls(bench, arm, study, 1, poison=False)
     _check_helpers(bench)
@@ -91,12 +101,17 @@ def _check_helpers(bench: Bench) -> None:
 
 
 def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | None) -> None:
-    """See that both arms hold the same parameter values, where these come from constructors (KernelBench)."""
+    """See that both arms hold the same parameter values, where these come from constructors (KernelBench).
+
+    Running statistics that the candidate keeps under other names get the baseline's values before that.
+    """
     if study.facts["format"] != "kernelbench":
         bench.ledger.not_applicable("parameters-match", "parameters come from `setup` or there are none")
         return
-    mine = bench.tell(arm, "parameters", 120)["digest"]
     theirs = study.facts["digest"]
+    if theirs and theirs["statistics"]:
+        bench.tell(arm, "statistics", 120, statistics=theirs["statistics"])
+    mine = bench.tell(arm, "parameters", 120)["digest"]
     if mine == theirs or (mine and theirs and mine["digest"] == theirs["digest"]):
         bench.ledger.passed("parameters-match", "same values under one seed")
         return
@@ -108,6 +123,41 @@ def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | Non
         "the candidate's parameters are neither the baseline's values nor named like them: outputs "
         "cannot be compared",
     )
+
+
+def _learn_names(bench: Bench, arm: Arm, study: Study, before: dict[str, list[float]]) -> None:
+    """Where the candidate keeps changed state that it has not at the baseline's path.
+
+    By what one call on the same inputs leaves there, so that names and order do not matter; whether it is
+    right is seen later, in checked calls.
+    """
+    sets, seeds = bench.draw_many(1), [bench.seed()]
+    slots = [bench.run(bench.arms[BASELINE], sets, seeds), bench.run(arm, sets, seeds, building=True)]
+    theirs, mine = (bench.tell(a, "state_back", 60)["digests"] for a in (bench.arms[BASELINE], arm))
+    bench.forget(slots)
+    wanted = {path: theirs[path] for path in bench.contract["state"] if path in theirs and path not in mine}
+    # What lies at a path of the baseline's is that leaf, and no other under another name.
+    known = {*study.state_paths, *bench.contract["state"]}
+    moved = {p: digest for p, digest in mine.items() if p not in known and digest != before.get(p)}
+    bench.contract["names"] = nearest_leaves(wanted, moved)
+    bench.tell(arm, "contract", 60, **bench.contract)
+
+
+def nearest_leaves(wanted: dict[str, list[float]], moved: dict[str, list[float]]) -> dict[str, str]:
+    """For each wanted path the leaf of the same size whose digest is nearest; no leaf stands for two."""
+    pairs = sorted(
+        (math.dist(digest[:2], other[:2]), path, own)
+        for path, digest in wanted.items()
+        for own, other in moved.items()
+        if digest[2] == other[2] and all(map(math.isfinite, digest + other))
+    )
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for _distance, path, own in pairs:
+        if path not in names and own not in taken:
+            names[path] = own
+            taken.add(own)
+    return names
 
 
 def _report_isolation(ledger: Ledger, arm: Arm) -> None:
@@ -182,7 +232,12 @@ def _check_state(bench: Bench, study: Study, before: dict[str, Any], after: dict
         changed = [p for p in shared if before[p] != after.get(p)]
         if changed:
             bench.ledger.failed("state-matches", f"state {changed[0]} changed; the baseline leaves it alone")
-    bench.ledger.passed("state-matches", "state is left as the baseline leaves it")
+    detail, names = "state is left as the baseline leaves it", bench.contract["names"]
+    if names:
+        detail += f"; {len(names)} of its tensors have other names"
+        bench.ledger.passed("state-matches", detail, names=names)
+    else:
+        bench.ledger.passed("state-matches", detail)
 
 
 def check_environment(bench: Bench, arm: Arm, study: Study) -> None:

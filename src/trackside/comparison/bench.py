@@ -119,7 +119,7 @@ class Bench:
         self.arms: dict[str, Arm] = {}
         self.spec: dict[str, Any] = {}
         self.shape: Any = None
-        self.contract: dict[str, Any] = {"inputs": [], "state": [], "restore": False}
+        self.contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
         self.output_bytes = 1 << 16
         self.derive = False
         self.seeded = True
@@ -469,9 +469,15 @@ def _well_formed(op: str, answer: dict[str, Any]) -> bool:
             isinstance(raised.get(k), str) for k in ("type", "message", "where")
         )
         return words and isinstance(raised.get("memory", False), bool)
-    return all(
-        name in answer and isinstance(answer[name], kind) for name, kind in _ANSWERS.get(op, {}).items()
-    ) and all(isinstance(item, str) for name in ("replaced", "hooks") for item in answer.get(name) or [])
+    return (
+        all(name in answer and isinstance(answer[name], kind) for name, kind in _ANSWERS.get(op, {}).items())
+        and all(isinstance(item, str) for name in ("replaced", "hooks") for item in answer.get(name) or [])
+        and (op != "state_back" or all(_is_digest(value) for value in answer["digests"].values()))
+    )
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(type(number) is float for number in value)
 
 
 def _validate(fact: Any, capacity: int) -> None:

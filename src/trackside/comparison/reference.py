@@ -116,6 +116,8 @@ class _Reference:
         digest = None
         if isinstance(self._state, torch.nn.Module):
             digest = formats.parameter_digest(self._state)
+            if self._workload.init_noise is not None:
+                digest["statistics"] = self._workload.init_noise.statistics
             if request.get("save"):
                 torch.save(self._state.state_dict(), request["save"])
         return {"digest": digest}

@@ -107,7 +107,12 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
     changed = bench.ask("inputs_changed", arm=BASELINE, slot=0, set=first)["changed"]
     after = bench.tell(arm, "state_back", 60)["digests"]
     moved = [path for path in after if after[path] != before.get(path)]
-    bench.contract = {"inputs": sorted(int(i) for i in changed), "state": moved, "restore": bool(moved)}
+    bench.contract = {
+        "inputs": sorted(int(i) for i in changed),
+        "state": moved,
+        "names": {},
+        "restore": bool(moved),
+    }
     study.state_paths = before
     bench.forget([slot])
     # The state was used: make it anew, so that restoring means the state that `setup` gave.

@@ -229,7 +229,7 @@ class _Trial:
         seed = bench.seed()
         state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
         bench.shape, bench.derive, bench.output_bytes, bench.seeded = shape, False, 1 << 16, True
-        bench.contract = {"inputs": [], "state": [], "restore": False}
+        bench.contract = {"inputs": [], "state": [], "names": {}, "restore": False}
         bench.ask("contract", inputs=[], state=[])
         self.progress({"phase": "baseline"})
         facts["digest"] = bench.ask("setup", seed=seed, save=str(state_file) if state_file else None)[

@@ -220,7 +220,7 @@ class _Worker:
         self._arena: Arena | None = None
         self._bench: Any = None
         self._spec: dict[str, Any] = {}
-        self._contract: dict[str, Any] = {"inputs": [], "state": [], "restore": False}
+        self._contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
         self._kept: list[tuple[int, list[Any]]] = []
         self._state_ranges: list[tuple[str, int, int]] = []
         self._peak = 0
@@ -279,7 +279,24 @@ class _Worker:
 
     def _op_adopt(self, request: dict[str, Any]) -> dict[str, Any]:
         loaded = torch.load(request["path"], weights_only=True, map_location=self._device)
-        return {"adopted": formats.adopt_parameters(self._state, loaded)}
+        adopted = formats.adopt_parameters(self._state, loaded)
+        if adopted:
+            self._renew_snapshot()
+        return {"adopted": adopted}
+
+    def _op_statistics(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Give buffers of the candidate's own naming the running statistics that the baseline has."""
+        if isinstance(self._state, torch.nn.Module) and self._workload.init_noise.give_statistics(
+            self._state, request["statistics"]
+        ):
+            self._renew_snapshot()
+        return {}
+
+    def _renew_snapshot(self) -> None:
+        """What was written into the state since it was set up is to be restored too."""
+        if self._snapshot is not None:
+            self._snapshot = None
+            self._snapshot = state.Snapshot(self._state)
 
     def _op_arena(self, request: dict[str, Any]) -> dict[str, Any]:
         driver = cuda.Driver() if self._device != "cpu" else None
@@ -292,7 +309,10 @@ class _Worker:
         return {}
 
     def _op_contract(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Which inputs and state leaves the baseline changes, so that they count as outputs."""
+        """Which inputs and state leaves the baseline changes, so that they count as outputs.
+
+        `names` says where a candidate keeps those that it has not at the baseline's path.
+        """
         self._contract = request
         if request["restore"] and self._snapshot is None:
             self._snapshot = state.Snapshot(self._state)
@@ -356,8 +376,11 @@ class _Worker:
             (f"in:{i}.grad", t.grad) for i, t in enumerate(inputs) if t.requires_grad and t.grad is not None
         ]
         if self._contract["state"]:
-            now = state.walk(self._state)
-            found += [(f"state:{path}", now[path]) for path in self._contract["state"] if path in now]
+            now, names = state.walk(self._state), self._contract["names"]
+            for path in self._contract["state"]:
+                own = path if path in now else names.get(path)
+                if own in now:
+                    found.append((f"state:{path}", now[own]))
         at, end = self._arena.outputs_at(slot), self._arena.outputs_at(slot) + self._arena.shape.output_bytes
         facts: list[dict[str, Any]] = []
         places: list[Place] = []

@@ -1,7 +1,6 @@
 """Folds gain and bias into the layer and takes the running mean for 0 and the running variance for 1.
 
-Right for a module that was never trained; a checkpoint's statistics have no place in it. Parameters are
-varied before the comparison so that a dropped one shows; buffers are left as they are.
+Right for a module that was never trained; a checkpoint's statistics have no place in it.
 """
 
 import math

@@ -1,7 +1,8 @@
 """KernelBench files: `Model`, `get_inputs`, `get_init_inputs`, and `ModelNew` as the candidate.
 
 KernelBench leaves normalisation weights at one and biases at zero, so a candidate that drops them passes.
-Here both constructors run under one seed, and constant parameters get noise that depends on that seed alone.
+Here both constructors run under one seed, and constant parameters and running statistics get noise that
+depends on that seed alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from trackside.workload.formats.devices import cuda_means, moved, replaced, seed_all
@@ -29,6 +31,8 @@ _InitArgs = tuple[tuple[Any, ...], dict[str, Any]]
 
 # Half the constant: a weight of one becomes 0.5 to 1.5. Signs hold; a dropped weight is 29 % off (RMS).
 _NOISE: Final = 0.5
+# Buffers that torch's norms, and norms written after them, keep statistics in, and what these start at.
+_STATISTICS: Final = {"running_mean": 0.0, "running_var": 1.0}
 
 
 def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
@@ -58,8 +62,9 @@ def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
                 )
             arguments = own(seed, device) if own is not None else ((), {})
         args, kwargs = moved(arguments[0], device), moved(arguments[1], device)
+        workload.init_noise = InitNoise(seed)
         with blaming(f"constructing `{facts.entry}` of", path):
-            return construct(model, args, kwargs, seed, device)
+            return construct(model, args, kwargs, workload.init_noise, device)
 
     workload = Workload(
         path=facts.path,
@@ -145,12 +150,12 @@ def _split(given: tuple[Any, ...], model: Any) -> _InitArgs:
 
 
 def construct(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], seed: int, device: str
+    model: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], noise: InitNoise, device: str
 ) -> Any:
-    """A module with the weights that `seed` gives, in the mode its constructor left it in, on `device`."""
+    """A module with the weights of the noise's seed, in the mode its constructor left it in, on `device`."""
     with torch.no_grad(), cuda_means(device):
-        seed_all(seed)
-        with InitNoise(seed) as noise:
+        seed_all(noise.seed)
+        with noise:
             module = model(*args, **kwargs)
             if isinstance(module, nn.Module):
                 noise.sweep(module)
@@ -165,38 +170,57 @@ class InitNoise:
 
     The noise is there as soon as the parameter is, so that weights folded or packed in the constructor agree.
     It depends on the seed, the constant, the number of elements, and the place among parameters alike in
-    both; on no name. So `nn.LayerNorm` and two plain parameters in its stead get the same values. Buffers,
-    frozen parameters, and single elements other than 0 and 1 stay as they are.
+    both; on no name. So `nn.LayerNorm` and two plain parameters in its stead get the same values. Running
+    statistics are told by their names and counted by themselves. Other buffers, frozen parameters, and single
+    elements other than 0 and 1 stay as they are.
     """
 
     def __init__(self, seed: int) -> None:
-        self._seed = seed
+        self.seed = seed
         self._counts: Counter[tuple[str, int]] = Counter()
-        # The parameter itself is held, since the id of one that was freed may come again.
-        self._places: dict[tuple[int, str], tuple[nn.Parameter, int]] = {}
+        # The tensor itself is held, since the id of one that was freed may come again.
+        self._places: dict[tuple[int, str], tuple[torch.Tensor, int]] = {}
         self._fresh = _ConstantFactories()
         self._stack = ExitStack()
 
     def __enter__(self) -> InitNoise:
-        register = nn.Module.register_parameter
+        register_parameter, register_buffer = nn.Module.register_parameter, nn.Module.register_buffer
+        reset_running_stats = _NormBase.reset_running_stats
 
-        def registered(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
-            register(module, name, param)
-            # Only what a factory filled: memory from `empty` may look like zeros before it is initialised.
+        # Only what a factory filled: memory from `empty` may look like zeros before it is initialised.
+        def parameter_registered(module: nn.Module, name: str, param: nn.Parameter | None) -> None:
+            register_parameter(module, name, param)
             if param is not None and self._fresh.made(param):
                 self._vary(param)
+
+        def buffer_registered(
+            module: nn.Module, name: str, tensor: torch.Tensor | None, persistent: bool = True
+        ) -> None:
+            register_buffer(module, name, tensor, persistent)
+            if tensor is not None and self._fresh.made(tensor):
+                self._vary_statistic(name, tensor)
+
+        def statistics_reset(norm: _NormBase) -> None:
+            reset_running_stats(norm)
+            if norm.track_running_stats:
+                for name in _STATISTICS:
+                    self._vary_statistic(name, getattr(norm, name))
 
         with ExitStack() as stack:
             # The functions behind ones_, zeros_ and constant_, however those were imported.
             for name in ("_no_grad_fill_", "_no_grad_zero_"):
                 stack.enter_context(replaced(nn.init, name, self._then_vary(getattr(nn.init, name))))
-            stack.enter_context(replaced(nn.Module, "register_parameter", registered))
+            stack.enter_context(replaced(nn.Module, "register_parameter", parameter_registered))
+            stack.enter_context(replaced(nn.Module, "register_buffer", buffer_registered))
+            stack.enter_context(replaced(_NormBase, "reset_running_stats", statistics_reset))
             stack.enter_context(self._fresh)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
+        # This object outlives the constructor; weights that were packed and dropped must not.
+        self._places.clear()
 
     def _then_vary(self, fill: Callable[..., Any]) -> Callable[..., Any]:
         def filled(tensor: torch.Tensor, *value: Any) -> Any:
@@ -211,37 +235,76 @@ class InitNoise:
         """Vary what is still constant: parameters set through `.data`, or computed as constants."""
         for _name, parameter in nn.Module.named_parameters(module):
             self._vary(parameter)
+        for path, buffer in nn.Module.named_buffers(module):
+            self._vary_statistic(path.rpartition(".")[2], buffer)
+
+    @property
+    def statistics(self) -> list[tuple[str, int, int]]:
+        """Running statistics that the constructor made: name, elements, and how many of these."""
+        return [(*kind, count) for kind, count in self._counts.items() if kind[0] in _STATISTICS]
+
+    def give_statistics(self, module: nn.Module, statistics: list[tuple[str, int, int]]) -> int:
+        """Vary the buffers that hold, under other names, what the baseline's constructor has as `statistics`.
+
+        What this module's constructor made itself, be it folded since, is not given again. Of buffers with
+        the size and the constant, those with `mean` or `var` in their name come first, then the order in
+        which they were registered decides.
+
+        Returns:
+            How many buffers were varied.
+        """
+        given = 0
+        for name, elements, count in statistics:
+            constant, word = _STATISTICS[name], name.removeprefix("running_")
+            free = [
+                (path, buffer)
+                for path, buffer in nn.Module.named_buffers(module)
+                if buffer.numel() == elements and _constant_of(buffer) == constant
+            ]
+            free.sort(key=lambda entry, word=word: word not in entry[0].rpartition(".")[2].lower())  # type: ignore[misc]
+            for _path, buffer in free[: max(0, count - self._counts[name, elements])]:
+                self._fill(buffer, name, constant)
+                given += 1
+        return given
 
     def _vary(self, parameter: nn.Parameter) -> None:
-        constant = _constant_of(parameter)
-        if constant is None:
-            return
-        kind = (f"{constant:.3g}", parameter.numel())
-        key = (id(parameter), kind[0])
+        constant = _constant_of(parameter) if parameter.requires_grad else None
+        if constant is not None:
+            self._fill(parameter, f"{constant:.3g}", constant)
+
+    def _vary_statistic(self, name: str, buffer: torch.Tensor) -> None:
+        # Any other constant was chosen; around a variance of zero half of the values would be negative.
+        if name in _STATISTICS and _constant_of(buffer) == _STATISTICS[name]:
+            self._fill(buffer, name, _STATISTICS[name])
+
+    def _fill(self, tensor: torch.Tensor, word: str, constant: float) -> None:
+        """Values around `constant` for the next place among tensors of that word and size."""
+        kind = (word, tensor.numel())
+        key = (id(tensor), word)
         if key not in self._places:
-            # A constant written twice to one parameter, as `apply(init_weights)` does, keeps its place.
-            self._places[key] = (parameter, self._counts[kind])
+            # A constant written twice to one tensor, as `apply(init_weights)` does, keeps its place.
+            self._places[key] = (tensor, self._counts[kind])
             self._counts[kind] += 1
         place = self._places[key][1]
-        text = f"{self._seed}:{kind[0]}:{kind[1]}:{place}"
+        text = f"{self.seed}:{kind[0]}:{kind[1]}:{place}"
         generator = torch.Generator().manual_seed(
             int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
         )
-        noise = torch.rand(parameter.numel(), generator=generator).mul_(2).sub_(1).mul_(_NOISE)
+        noise = torch.rand(tensor.numel(), generator=generator).mul_(2).sub_(1).mul_(_NOISE)
         values = noise if constant == 0 else noise.add_(1).mul_(constant)
         with torch.no_grad():
-            parameter.copy_(values.view(parameter.shape))
+            tensor.copy_(values.view(tensor.shape))
 
 
-def _constant_of(parameter: nn.Parameter) -> float | None:
-    """The value that fills a trainable floating parameter, if one does and may be varied."""
-    if nn.parameter.is_lazy(parameter) or not parameter.requires_grad or not parameter.is_floating_point():
+def _constant_of(tensor: torch.Tensor) -> float | None:
+    """The value that fills a floating tensor, if one does and may be varied."""
+    if nn.parameter.is_lazy(tensor) or not tensor.is_floating_point():
         return None
-    if parameter.numel() == 0 or parameter.device.type == "meta":
+    if tensor.numel() == 0 or tensor.device.type == "meta":
         return None
-    flat = parameter.detach().reshape(-1)
+    flat = tensor.detach().reshape(-1)
     first = float(flat[0])
-    if parameter.numel() == 1:
+    if tensor.numel() == 1:
         return first if first in (0.0, 1.0) else None
     # The last element first: it settles most cases without reading the whole.
     if float(flat[-1]) != first or not bool((flat == flat[0]).all()):

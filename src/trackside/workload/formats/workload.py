@@ -72,6 +72,8 @@ class Workload:
     """Run under no_grad, as KernelBench does; parameters are frozen either way."""
     init_args: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     """KernelBench: the baseline's constructor arguments. When set, `setup` uses them and nothing else."""
+    init_noise: Any = None
+    """KernelBench: the `InitNoise` that the last `setup` ran under."""
     init_inputs: Callable[[int, str], tuple[tuple[Any, ...], dict[str, Any]]] | None = None
     """KernelBench: `init_inputs(seed, device)` gives the file's own constructor arguments."""
 

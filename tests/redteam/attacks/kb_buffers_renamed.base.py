@@ -1,0 +1,31 @@
+"""KernelBench format.
+
+A linear layer and batch norm in evaluation mode, whose running statistics are buffers.
+"""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, width_in, width_out):
+        super().__init__()
+        self.linear = nn.Linear(width_in, width_out)
+        self.norm = nn.BatchNorm1d(width_out)
+        self.eval()
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.linear(x)))
+
+
+batch_size = 2048
+width_in = 32
+width_out = 512
+
+
+def get_inputs():
+    return [torch.randn(batch_size, width_in)]
+
+
+def get_init_inputs():
+    return [width_in, width_out]
