@@ -41,6 +41,7 @@ NEEDS_TIMED_PROCESSES = {
     "reuse_after_audit": "output-reuse",
     "spikes_with_some_gain": "total-time-agrees",
 }
+NOT_CAUGHT_YET = ("lookahead_batch",)
 HONEST = (
     "dict_order_alias",
     "fft_convolution",
@@ -99,3 +100,11 @@ def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, t
 @pytest.mark.parametrize("name", ["python_count", "sign_mask"])
 def test_signs_near_zero_may_fall_either_way(name: str, crew: Crew, tmp_path: Path) -> None:
     assert failed(name, tmp_path, crew, checks_only=True) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.xfail(strict=True, reason="a known hole: see the residual risks in docs/threat-model.md")
+@pytest.mark.parametrize("name", NOT_CAUGHT_YET)
+def test_an_attack_that_still_gets_through_the_checks(name: str, crew: Crew, tmp_path: Path) -> None:
+    assert failed(name, tmp_path, crew, checks_only=True)
