@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from trackside.comparison import matching
@@ -76,3 +79,158 @@ def test_other_shapes_types_and_values_differ() -> None:
     assert not matching.same_bits(torch.zeros(2), torch.zeros(2, dtype=torch.float64))
     assert not matching.same_bits(1, 1.0)
     assert matching.compare(0.5, 0.25)["bins"]
+
+
+# -- near ties -----------------------------------------------------------------------------------------
+
+ULP = 2.0**-23
+
+
+def _beside(values: torch.Tensor, leaf: Callable[[torch.Tensor], Any], **changes: Any) -> matching.Beside:
+    """As if `values` were what float32 arithmetic compares: an ulp moves each by up to 2**-23."""
+    g = torch.Generator().manual_seed(11)
+
+    def moved(by: float) -> Any:
+        return leaf(values + by * (2 * torch.rand(values.shape, generator=g, dtype=torch.float64) - 1))
+
+    made: dict[str, Any] = {
+        "hardly": lambda: moved(2.0**-40),
+        "moved": lambda ulps: moved(ulps * ULP),
+        "ulps": (1.0, 4.0, 16.0),
+        "most": 2.0**16,
+    }
+    return matching.Beside(**{**made, **changes})
+
+
+def _positive(values: torch.Tensor) -> torch.Tensor:
+    return values > 0
+
+
+def _count(values: torch.Tensor) -> int:
+    return int((values > 0).sum())
+
+
+def _values(*near: float) -> torch.Tensor:
+    """A thousand values far from zero, and then those near it."""
+    far = torch.linspace(-1, 1, 1000, dtype=torch.float64)
+    return torch.cat([far, torch.tensor(near, dtype=torch.float64)])
+
+
+def _wrong(values: torch.Tensor, found: torch.Tensor, base: torch.Tensor, **changes: Any) -> list[int]:
+    beside = _beside(values, _positive, **changes)
+    wrong = matching.unexcused(found, _positive(values), base, [], beside)
+    return [int(i) for i in wrong.nonzero().reshape(-1)]
+
+
+def _turned(values: torch.Tensor, *at: int) -> torch.Tensor:
+    found = _positive(values)
+    found[list(at)] ^= True
+    return found
+
+
+def test_what_a_few_ulps_turn_is_excused_and_what_they_cannot_is_not() -> None:
+    v = _values(ULP, -5 * ULP, 1e-4)
+    right = _positive(v)
+    assert _wrong(v, _turned(v, 1000, 1001), right) == []
+    assert _wrong(v, _turned(v, 1000, 1001, 1002), right) == [1002]
+    assert _wrong(v, _turned(v, 0), right) == [0]
+
+
+def test_more_near_ties_than_rounding_turns_are_not_excused() -> None:
+    v = _values(*[5 * ULP] * 60)
+    right = _positive(v)
+    assert _wrong(v, _turned(v, *range(1000, 1006)), right) == []
+    assert _wrong(v, _turned(v, *range(1000, 1060)), right) == list(range(1000, 1060))
+
+
+def test_an_exact_tie_is_excused_only_where_the_baseline_is_off_at_one_too() -> None:
+    v = _values(0.0, 0.0, ULP)
+    right = _positive(v)
+    assert _wrong(v, _turned(v, 1000), right) == [1000]
+    assert _wrong(v, _turned(v, 1000), _turned(v, 1001)) == []
+    assert _wrong(v, _turned(v, 1000), _turned(v, 1002)) == [1000]
+
+
+def test_a_baseline_that_is_narrower_than_its_inputs_lets_the_candidate_be_so_too() -> None:
+    v = _values(*torch.linspace(-1e-3, 1e-3, 1000).tolist())
+    narrow, other = (
+        v + 2e-4 * torch.randn(v.shape, generator=torch.Generator().manual_seed(i)) for i in (1, 2)
+    )
+    assert int((_positive(narrow) != _positive(v)).sum()) > 40
+    assert _wrong(v, _positive(other), _positive(narrow)) == []
+    assert _wrong(v, _positive(other), _positive(v)) != []
+    narrower = v + 2e-2 * torch.randn(v.shape, generator=torch.Generator().manual_seed(3))
+    assert len(_wrong(v, _positive(narrower), _positive(narrow))) > 10
+
+
+def test_a_mask_that_rounding_alone_decides_excuses_no_constant() -> None:
+    v = 1e-8 * torch.randn(1000, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    zeros = torch.zeros(1000, dtype=torch.bool)
+    assert len(_wrong(v, zeros, _positive(v))) > 400
+
+
+def test_the_oracle_runs_no_further_time_where_all_is_right() -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("drawn")
+
+    v = _values(ULP)
+    assert _wrong(v, _positive(v), _positive(v), hardly=refuse, moved=refuse) == []
+    assert _wrong(v, _turned(v, 1000), _turned(v, 1000), hardly=refuse, moved=refuse) == []
+
+
+def test_where_the_oracle_fails_beside_the_inputs_nothing_is_excused() -> None:
+    v = _values(ULP)
+    nothing: dict[str, Any] = {"hardly": lambda: None, "moved": lambda ulps: None}
+    assert _wrong(v, _turned(v, 1000), _positive(v), **nothing) == [1000]
+    assert not matching.number_excused(3, 4, 4, _beside(v, _count, **nothing))
+
+
+def test_an_index_that_is_repeated_is_not_excused_by_the_oracle_s_neighbours() -> None:
+    wanted = torch.arange(6).reshape(1, 6)
+    found = torch.tensor([[0, 0, 2, 3, 4, 5]])
+    beside = matching.Beside(lambda: wanted, lambda ulps: found, (1.0,), 1.0)
+    assert matching.unexcused(found, wanted, wanted, [], beside).nonzero().tolist() == [[0, 1]]
+    swapped = torch.tensor([[1, 0, 2, 3, 4, 5]])
+    beside = matching.Beside(lambda: wanted, lambda ulps: swapped, (1.0,), 1.0)
+    assert not bool(matching.unexcused(swapped, wanted, wanted, [], beside).any())
+
+
+def test_a_count_may_be_off_by_as_many_as_rounding_turns() -> None:
+    v = _values(ULP, -ULP)
+    right, beside = _count(v), _beside(v, _count)
+    assert [n for n in range(right - 5, right + 6) if matching.number_excused(n, right, right, beside)] == [
+        right - 1,
+        right,
+        right + 1,
+    ]
+    # As a tensor without dimensions it is a count all the same.
+    found, wanted = torch.tensor(right + 1), torch.tensor(right)
+    assert not bool(matching.unexcused(found, wanted, wanted, [], beside))
+    assert bool(matching.unexcused(found + 1, wanted, wanted, [], beside))
+    # Every number between those that were drawn will do.
+    beside = matching.Beside(lambda: wanted, lambda ulps: wanted + 4, (1.0,), 1.0)
+    assert not bool(matching.unexcused(wanted + 2, wanted, wanted, [], beside))
+
+
+def test_a_count_may_be_the_baseline_s_or_between() -> None:
+    v = _values(0.5)
+    right, beside = _count(v), _beside(v, _count)
+    assert matching.number_excused(right + 1, right, right + 2, beside)
+    assert not matching.number_excused(right + 3, right, right + 2, beside)
+
+
+def test_a_count_of_exact_ties_is_not_excused() -> None:
+    v = _values(0.0, ULP)
+    right = _count(v)
+    assert not matching.number_excused(right + 1, right, right, _beside(v, _count))
+
+
+def test_only_whole_numbers_are_excused_as_such() -> None:
+    v = _values(ULP)
+    beside = _beside(v, _count)
+    assert not matching.number_excused("a", "b", "b", beside)
+    assert not matching.number_excused(0.5, 1, 1, beside)
+    assert not matching.number_excused(1, None, 1, beside)
+    assert matching.number_excused(
+        True, False, False, _beside(_values(ULP)[1000:], lambda w: bool((w < 0).any()))
+    )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from trackside.comparison.oracle import Oracle, jittered
+from trackside.comparison.oracle import HALF_ULP, Oracle, jittered
 
 
 def workload(call: Any, reference: Any = None) -> Any:
@@ -116,3 +116,30 @@ def test_jitter_moves_floats_by_less_than_its_scale_and_leaves_integers() -> Non
     relative = ((moved - x.double()) / x.double()).abs()
     assert torch.equal(same, n)
     assert 0 < float(relative.max()) <= 2.0**-20
+
+
+def test_beside_the_inputs_each_float_moves_by_steps_of_its_own_type_and_integers_stay() -> None:
+    g = torch.Generator().manual_seed(3)
+    x, h, n = torch.ones(256), torch.ones(256, dtype=torch.bfloat16), torch.arange(256)
+    oracle = Oracle(workload(lambda state, args: tuple(a * 1 for a in args)), "cpu")
+    found = oracle.answer_beside((x, h, n), 0, (), lambda dtype: 2 * HALF_ULP[dtype], g)
+    for path, ulp in (("out[0]", 2.0**-23), ("out[1]", 2.0**-7)):
+        off = (found[path] - 1).abs()
+        assert found[path].dtype == torch.float64
+        assert 0.5 * ulp < float(off.max()) <= ulp
+    assert torch.equal(found["out[2]"], n)
+
+
+@pytest.mark.parametrize("precision", [torch.float64, torch.float32, None])
+def test_without_float_inputs_the_state_is_moved_and_is_itself_again_afterwards(precision: Any) -> None:
+    weight = torch.ones(64, dtype=torch.bfloat16)
+    oracle = Oracle(workload(lambda state, args: state["w"][args[0]]), "cpu")
+    oracle.set_state({"w": weight})
+    oracle.use_precision(precision)
+    g = torch.Generator().manual_seed(3)
+    tokens = (torch.arange(64),)
+    moved = oracle.answer_beside(tokens, 0, (), lambda dtype: 4 * HALF_ULP[dtype], g)["out"]
+    assert moved.dtype == (precision or torch.bfloat16)
+    assert 2.0**-8 < float((moved.double() - 1).abs().max()) <= 2.0**-6
+    assert bool((oracle.answer(tokens, 0)["out"] == 1).all())
+    assert bool((weight == 1).all())

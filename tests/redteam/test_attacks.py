@@ -21,6 +21,7 @@ CAUGHT_BY = {
     "alias_state": "aliasing",
     "argmax_by_mask": "output-matches-oracle",
     "argsort_repeats": "output-matches-oracle",
+    "count_in_half": "output-matches-oracle",
     "double_from_single": "output-matches-oracle",
     "first_step_only": "holds-on-probes",
     "float_in_single": "output-matches-oracle",
@@ -30,6 +31,8 @@ CAUGHT_BY = {
     "kb_statistics_biased": "state-matches",
     "kb_statistics_dropped": "state-matches",
     "mask_from_initial_seed": "holds-on-probes",
+    "mask_in_half": "output-matches-oracle",
+    "mask_with_equals": "output-matches-oracle",
     "nan_licence": "output-matches-oracle",
     "output_in_the_slot": "aliasing",
     "stale_pack": "holds-on-probes",
@@ -51,8 +54,10 @@ HONEST = (
     "kb_built_in_other_order",
     "kb_renamed_statistics",
     "masked_select",
+    "python_count",
     "real_part_view",
     "scratch_in_state",
+    "sign_mask",
     "strassen",
     "structseq_topk",
     "validated_inputs",
@@ -90,15 +95,6 @@ def test_who_is_honest_in_the_audit_only_is_caught_in_a_timed_process(name: str,
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", HONEST)
 def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, tmp_path: Path) -> None:
-    assert failed(name, tmp_path, crew, checks_only=True) == []
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.xfail(
-    strict=False, reason="near ties are told by two tries of jitter only, and plain numbers not at all"
-)
-@pytest.mark.parametrize("name", ["python_count", "sign_mask"])
-def test_signs_near_zero_may_fall_either_way(name: str, crew: Crew, tmp_path: Path) -> None:
     assert failed(name, tmp_path, crew, checks_only=True) == []
 
 

@@ -5,7 +5,8 @@ Runs in the reference process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,11 +14,23 @@ import torch
 from trackside.comparison import accuracy
 from trackside.workload import tree
 
-__all__ = ["acceptable", "compare", "first_of", "same_bits"]
+__all__ = ["Beside", "acceptable", "compare", "first_of", "number_excused", "same_bits", "unexcused"]
 
 # An input whose values collide this often tells hardly any two indices apart: a mask, not what was ranked.
 _MOST_COLLISIONS = 0.25
 _SAMPLED_ROWS = 64
+
+# Draws that show an exact tie but for one time in 256.
+_TIE_DRAWS = 8
+# Draws of one ulp each that suffice to excuse an index, even at an exact tie: any order of equals will do.
+_INDEX_DRAWS = 2
+# Draws of each scale that show which way a near tie may fall.
+_DRAWS = 8
+# How many elements may be excused: a few, since what is rare may happen twice, and so many times as many as
+# rounding turns in the baseline or in the oracle. bfloat16 turns thousands of times as many as float32.
+_FEW, _TIMES = 8, 8
+# A mask that rounding alone decides in more than this share of its elements shows nothing.
+_MOST_TURNED = 0.25
 
 
 def same_bits(found: Any, wanted: Any) -> bool:
@@ -67,6 +80,139 @@ def _plain_difference(kind: str, mismatches: int, wanted: Any, found: Any) -> di
         "expected": str(wanted),
         "found": str(found),
     }
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A leaf of the oracle's on inputs beside the given ones; drawn anew each time, None if that fails."""
+
+    hardly: Callable[[], Any] | None
+    """Moved by far less than rounding does, so that what turns is an exact tie; None where that can't be."""
+    moved: Callable[[float], Any]
+    """Moved by up to so many ulps of the inputs' types."""
+    ulps: tuple[float, ...]
+    """What rounding is worth, rising."""
+    most: float
+    """The ulps that a baseline much narrower than its inputs is worth."""
+
+
+def unexcused(
+    found: torch.Tensor,
+    wanted: torch.Tensor,
+    base: torch.Tensor,
+    inputs: Sequence[torch.Tensor],
+    beside: Beside,
+) -> torch.Tensor:
+    """Which integers or booleans are wrong: not the oracle's, nor the baseline's, nor turned by rounding.
+
+    At a near tie what the oracle gives on inputs a few ulps away will do, if rounding turns about as many
+    elements as the candidate has turned. At an exact tie legal arithmetic is exact too, as a rule: there the
+    baseline has to be off itself. (`>=` for `>` on a grid differs at exact ties only.)
+    """
+    accepted = acceptable(found, wanted, [base], inputs)
+    if bool(accepted.all()):
+        return ~accepted
+    fixed = _repeats(found, base)
+    if found.dtype == torch.int64 or beside.hardly is None:
+        for other in _drawn(lambda: beside.moved(1.0), _INDEX_DRAWS):
+            accepted |= (other == found) & ~fixed
+    if beside.hardly is None or bool(accepted.all()):
+        return ~accepted
+    if not found.ndim:
+        return torch.full_like(accepted, not number_excused(found, wanted, base, beside))
+    tied = torch.zeros_like(accepted)
+    for other in _drawn(beside.hardly, _TIE_DRAWS):
+        tied |= other != wanted
+    doubtful, off = ~accepted & ~fixed, base != wanted
+    near, ties = doubtful & ~tied, doubtful & tied
+    excused = _excused_near(found, wanted, near, int((off & ~tied).sum()), tied, beside)
+    if 0 < int(ties.sum()) <= _TIMES * int((off & tied).sum()):
+        for other in _drawn(lambda: beside.moved(1.0), _TIE_DRAWS):
+            excused |= (other == found) & ties
+    return ~(accepted | excused)
+
+
+def _excused_near(
+    found: torch.Tensor,
+    wanted: torch.Tensor,
+    near: torch.Tensor,
+    off: int,
+    tied: torch.Tensor,
+    beside: Beside,
+) -> torch.Tensor:
+    """Which of the `near` elements rounding may have turned; none, if they are too many for that.
+
+    Args:
+        off: how many elements the baseline has turned.
+    """
+    excused = torch.zeros_like(near)
+    turned: dict[float, list[int]] = {}
+
+    def draw(ulps: float) -> None:
+        for other in _drawn(lambda: beside.moved(ulps), 1):
+            excused.logical_or_((other == found) & near)
+            turned.setdefault(ulps, []).append(int(((other != wanted) & ~tied).sum()))
+
+    def typical(ulps: float) -> float:
+        counts = turned.get(ulps, [0])
+        return sum(counts) / len(counts)
+
+    count, most = int(near.sum()), float(found.numel())
+    if found.dtype == torch.bool:
+        most = max(_FEW, _MOST_TURNED * most)
+    middle, widest = beside.ulps[len(beside.ulps) // 2], beside.ulps[-1]
+    for n in range(_DRAWS):
+        for ulps in beside.ulps:
+            draw(ulps)
+        if torch.equal(excused, near):
+            break
+        if n and count > min(most, _FEW + _TIMES * max(off, typical(middle))):
+            break
+    if count > min(most, _FEW + _TIMES * max(off, typical(middle))):
+        return torch.zeros_like(near)
+    if off > _FEW and not torch.equal(excused, near):
+        # The baseline may be narrower than its inputs (TF32, a cast): as wide as it, no wider.
+        while off > typical(widest) and 4 * widest <= beside.most:
+            widest *= 4
+            draw(widest)
+        # One element in some hundreds lies further off than the typical one.
+        for _ in range(_DRAWS if widest > beside.ulps[-1] else 0):
+            draw(widest)
+            draw(2 * widest)
+    return excused
+
+
+def number_excused(found: Any, wanted: Any, base: Any, beside: Beside) -> bool:
+    """Whether a plain int or bool lies among the oracle's, the baseline's and what rounding makes of them."""
+    mine, *values = (_whole(value) for value in (found, wanted, base))
+    known = [value for value in values if value is not None]
+    if mine is None or len(known) < len(values):
+        return False
+    low, high = min(known), max(known)
+    if low <= mine <= high:
+        return True
+    if beside.hardly is None or any(_whole(v) != values[0] for v in _drawn(beside.hardly, _TIE_DRAWS)):
+        return False
+    for _ in range(_DRAWS):
+        for ulps in beside.ulps:
+            other = _whole(beside.moved(ulps))
+            if other is not None:
+                low, high = min(low, other), max(high, other)
+        if low <= mine <= high:
+            return True
+    return False
+
+
+def _drawn(draw: Callable[[], Any], times: int) -> Iterator[Any]:
+    for _ in range(times):
+        if (value := draw()) is not None:
+            yield value
+
+
+def _whole(value: Any) -> int | None:
+    if isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_floating_point():
+        value = value.item()
+    return int(value) if isinstance(value, int) else None
 
 
 def acceptable(

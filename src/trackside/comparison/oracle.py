@@ -6,7 +6,7 @@ Runs in the reference process, on its own copies of inputs and state.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,15 @@ from torch.utils._pytree import tree_map
 
 from trackside.workload import state, tree
 
-__all__ = ["Answer", "Oracle", "jittered"]
+__all__ = ["HALF_ULP", "Answer", "Oracle", "jittered"]
 
 _LOW = {torch.float32, torch.float16, torch.bfloat16}
+HALF_ULP = {
+    torch.float64: 2.0**-53,
+    torch.float32: 2.0**-24,
+    torch.float16: 2.0**-11,
+    torch.bfloat16: 2.0**-8,
+}
 
 Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
@@ -57,7 +63,7 @@ class Oracle:
 
     def __init__(self, workload: Any, device: str) -> None:
         self._workload = workload
-        self._device = device
+        self.device = device
         self._state: Any = None
         self._wide_state: Any = None
         self.precision: torch.dtype | None = torch.float64
@@ -116,6 +122,57 @@ class Oracle:
         finally:
             torch.set_default_dtype(before)
 
+    def answer_beside(
+        self,
+        inputs: Any,
+        seed: int,
+        earlier: Sequence[Any],
+        scale: Callable[[torch.dtype], float],
+        generator: torch.Generator,
+    ) -> Answer:
+        """The answer on inputs whose floats are moved at random, relatively, by up to their type's `scale`.
+
+        Where no input is a float (tokens, say), those of the state are moved.
+        """
+        tensors: list[torch.Tensor] = []
+        tree.specify(inputs, tensors)
+
+        def move(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+            moved = _moved(tensor.detach(), scale(dtype), generator)
+            return moved.to(tensor.dtype if self.precision is None else self.precision)
+
+        if any(t.dtype in HALF_ULP for t in tensors):
+            return self.answer(
+                tree_map(
+                    lambda v: (
+                        move(v, v.dtype).requires_grad_(v.requires_grad)
+                        if isinstance(v, torch.Tensor) and v.dtype in HALF_ULP
+                        else v
+                    ),
+                    inputs,
+                ),
+                seed,
+                earlier,
+            )
+        self._fresh_state()
+        kept, given = self._wide_state, state.walk(self._state)
+        self._wide_state = copy.deepcopy(kept)
+        for path, tensor in state.walk(self._wide_state).items():
+            if tensor.dtype in HALF_ULP:
+                tensor.data = move(tensor, given.get(path, tensor).dtype)
+        try:
+            return self.answer(inputs, seed, earlier)
+        finally:
+            self._wide_state = kept
+
+    def ulp(self, tensors: Iterable[torch.Tensor]) -> float:
+        """The widest relative step among the floats that `answer_beside` moves; 0 if there are none."""
+        for found in (tensors, state.walk(self._state).values()):
+            steps = [2 * HALF_ULP[t.dtype] for t in found if t.dtype in HALF_ULP]
+            if steps:
+                return max(steps)
+        return 0.0
+
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
         copied = tensor.detach().clone()
         if self.precision is not None and copied.dtype in _LOW:
@@ -139,9 +196,13 @@ def jittered(inputs: Any, scale: float, generator: torch.Generator) -> Any:
 
     def move(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            wide = value.detach().double()
-            noise = torch.rand(wide.shape, generator=generator, dtype=torch.float64, device=wide.device)
-            return (wide * (1 + scale * (2 * noise - 1))).requires_grad_(value.requires_grad)
+            return _moved(value.detach(), scale, generator).requires_grad_(value.requires_grad)
         return value
 
     return tree_map(move, inputs)
+
+
+def _moved(tensor: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
+    wide = tensor.double()
+    noise = torch.rand(wide.shape, generator=generator, dtype=torch.float64, device=wide.device)
+    return wide * (1 + scale * (2 * noise - 1))

@@ -6,7 +6,7 @@ SCALES = {"small": 2.0**-6, "large": 2.0**3, "huge": 2.0**8, "extreme": 2.0**100
 """Powers of two change no rounding. The huge one overflows exponentials that nobody tamed, the extreme one
 squares of float32, by so much that no order of factors would save them."""
 
-NORMWISE = frozenset({"one-element"})
+NORMWISE = frozenset({"one-element", "mixed-scales"})
 """Probes that mix magnitudes: fast transforms are as exact as the largest value allows, and legal."""
 
 PROBES = ("signs", *SCALES, "one-element", "mixed-scales")

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from trackside.comparison import accuracy, matching, sets
-from trackside.comparison.oracle import Answer, Oracle, jittered
+from trackside.comparison import accuracy, matching, near_ties, sets
+from trackside.comparison.oracle import HALF_ULP, Answer, Oracle, jittered
 from trackside.records.errors import TracksideError
 from trackside.workload import cuda, formats, memory, state, tree
 from trackside.workload.channel import Channel
@@ -26,13 +26,6 @@ __all__ = ["serve"]
 
 # Relative moves that show whether the oracle's path is float64 throughout: lost in float32, kept in float64.
 _BITS_JITTER = 2.0**-40
-_HALF_ULP = {
-    torch.float64: 2.0**-53,
-    torch.float32: 2.0**-24,
-    torch.float16: 2.0**-11,
-    torch.bfloat16: 2.0**-8,
-}
-_STABLE_TRIES = 2
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
 
@@ -358,9 +351,11 @@ class _Reference:
 
     def _run_oracle(self, set_id: int, inputs: Any, seed: int) -> Answer:
         """The oracle on these inputs in that set's place, after the calls that go before it."""
-        earlier = [one.rebuilt() for one in self._earlier.get(set_id, ())]
-        answer: Answer = self._oracle.answer(inputs, seed, earlier)
+        answer: Answer = self._oracle.answer(inputs, seed, self._before(set_id))
         return answer
+
+    def _before(self, set_id: int) -> list[Any]:
+        return [one.rebuilt() for one in self._earlier.get(set_id, ())]
 
     def _op_follow(self, request: dict[str, Any]) -> dict[str, Any]:
         """Sets whose calls follow each other on one state and one random stream."""
@@ -440,28 +435,25 @@ class _Reference:
         return {"leaves": results}
 
     def _op_check_integers(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Integer leaves where they differ from the oracle and no tie excuses it.
-
-        At a tie the baseline's own value will do, and those of oracles on inputs moved by an ulp.
-        """
+        """Integers, booleans and plain numbers where they differ from the oracle and no tie excuses it."""
         made, seed = self._sets[request["set"]], request["seed"]
-        answer = self._answer(request["set"], seed)
-        g = torch.Generator(self._device).manual_seed(seed)
-        variants = []
-        for _ in range(_STABLE_TRIES):
-            scale = max((2 * _HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
-            variants.append(self._run_oracle(request["set"], jittered(made.rebuilt(), scale, g), seed))
+        answer, earlier = self._answer(request["set"], seed), self._before(request["set"])
         results = []
         for fact, base_fact in zip(request["leaves"], request["baseline_leaves"], strict=True):
             path = fact["path"]
-            found = self._leaf(request["call"], fact)
-            if not isinstance(found, torch.Tensor) or found.is_floating_point() or found.is_complex():
-                continue
-            wanted = answer[path].to(found.dtype)
+            found, wanted = self._leaf(request["call"], fact), answer[path]
             base = self._leaf(request["baseline_call"], base_fact)
-            others = [base, *(variant[path].to(found.dtype) for variant in variants)]
-            wrong = ~matching.acceptable(found, wanted, others, made.tensors)
-            results.append({"path": path, **matching.first_of(wrong, found, wanted)})
+            if all(isinstance(v, torch.Tensor) and v.shape == found.shape for v in (found, wanted, base)):
+                wanted = wanted.to(found.dtype)
+                beside = near_ties.beside(self._oracle, path, wanted, made, seed, earlier)
+                wrong = matching.unexcused(found, wanted, base, made.tensors, beside)
+                row = matching.first_of(wrong, found, wanted)
+            else:
+                row = matching.compare(found, wanted)
+                beside = near_ties.beside(self._oracle, path, wanted, made, seed, earlier)
+                if matching.number_excused(found, wanted, base, beside):
+                    row["mismatches"] = 0
+            results.append({"path": path, **row})
         return {"leaves": results}
 
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -487,7 +479,7 @@ class _Reference:
     ) -> list[dict[str, Any]]:
         made = self._sets[set_id]
         g = torch.Generator(self._device).manual_seed(seed + 1 + draw)
-        scale = relative or max((_HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
+        scale = relative or max((HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
         if self._oracle.precision is None:
             # In the baseline's own types half an ulp would be rounded away; a whole one is not.
             answer = self._run_oracle(set_id, made.rebuilt(), seed)
