@@ -18,7 +18,7 @@ def beside(call: Any, *inputs: torch.Tensor, precision: torch.dtype | None = tor
     oracle.use_precision(precision)
     made: Any = types.SimpleNamespace(tensors=list(inputs), rebuilt=lambda: inputs)
     wanted = oracle.answer(inputs, 0)["out"]
-    return near_ties.beside(oracle, "out", wanted, made, 0)
+    return near_ties.beside(oracle, "out", wanted, made, 0, ())
 
 
 def test_what_hardly_moves_turns_exact_ties_only() -> None:
