@@ -334,14 +334,18 @@ def test_a_real_comparison_leaves_its_verdict_and_raw_quads(tmp_path: Path, home
     raw = json.loads(gzip.decompress((out / run["raw"]).read_bytes()))
     assert raw["record"]["run_id"] == run["run_id"]
     pairs = raw["quads"][0]["pairs"]
-    assert len(pairs) == 6
+    assert len(pairs) == 10
+    assert sorted(raw["quads"][0]["first"]) == ["baseline"] * 5 + ["candidate"] * 5
     assert {quad["order"] for pair in pairs for quad in pair} <= {"ABBA", "BAAB"}
     assert run["half_width"] == pytest.approx(math.log(run["high"] / run["low"]) / 2)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_an_interrupt_keeps_the_results_and_leaves_no_process(tmp_path: Path, home: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_the_results_and_leaves_no_process(
+    number: signal.Signals, tmp_path: Path, home: Path
+) -> None:
     pytest.importorskip("torch")
     out = tmp_path / "out"
     process = subprocess.Popen(
@@ -355,7 +359,7 @@ def test_an_interrupt_keeps_the_results_and_leaves_no_process(tmp_path: Path, ho
         time.sleep(0.05)
     time.sleep(2)
     children = me.children(recursive=True)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     document = json.loads(output)
@@ -363,4 +367,22 @@ def test_an_interrupt_keeps_the_results_and_leaves_no_process(tmp_path: Path, ho
     assert document["sessions"][0]["interrupted"]
     assert (out / "results.json").exists()
     _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_selfcheck_that_is_killed_takes_its_comparison_with_it(tmp_path: Path, home: Path) -> None:
+    pytest.importorskip("torch")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trackside", "selfcheck", "--runs", "1", "--out", str(tmp_path / "out")],
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TRACKSIDE_HOME": str(home)},
+    )
+    me = psutil.Process(process.pid)
+    while len(children := me.children(recursive=True)) < 3:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=20)
     assert alive == []

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from trackside.stats.intervals import RunningSignSequence, clopper_pearson, sign_sequence, t_interval
+from trackside.stats.intervals import (
+    RunningSignSequence,
+    balanced_interval,
+    clopper_pearson,
+    sign_sequence,
+    t_interval,
+)
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
@@ -135,3 +141,19 @@ def test_running_sequence_says_when_the_ratio_moved_instead_of_returning_an_empt
         assert low <= high
     assert running.drifted
     assert low > 0.05
+
+
+def test_a_balanced_interval_is_that_of_the_groups_difference_by_hand() -> None:
+    values, groups = [1.0, 5.0, 1.2, 5.4, 0.8, 4.6], ["a", "b"] * 3
+    found = balanced_interval(values, groups)
+    # Deviations in the groups are 0, .2, -.2 and 0, .4, -.4: a variance of 0.4 / 4. t(4) at 97.5 % is 2.776.
+    half = 2.7764 * math.sqrt(0.1 * (1 / 3 + 1 / 3)) / 2
+    assert (found.mid, found.df) == (pytest.approx(3.0), 4)
+    assert found.high - found.mid == pytest.approx(half, rel=1e-4)
+
+
+def test_too_few_values_or_a_group_of_one_have_the_plain_interval() -> None:
+    for values, groups in (([1.0, 2.0, 4.0, 5.0], "abab"), ([1.0, 2.0, 4.0, 5.0, 7.0, 8.0], "abbbbb")):
+        assert balanced_interval(values, list(groups)) == t_interval(values)
+    with pytest.raises(ValueError, match="each value needs its group"):
+        balanced_interval([1.0, 2.0], ["a"])

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from trackside.stats.intervals import Interval, RunningSignSequence, t_interval
+from trackside.stats.intervals import Interval, RunningSignSequence, balanced_interval, t_interval
 from trackside.stats.quads import Order, pair_median, quad_log_ratio
 from trackside.stats.spread import median
 from trackside.stats.totals import contradicts, total_ratio
@@ -81,6 +81,28 @@ def test_identical_programs_are_told_apart_in_one_of_a_hundred_comparisons_at_mo
     rng = np.random.default_rng(19)
     found = [t_interval([median(row) for row in _log_ratios(rng, between, 0.03)]) for _ in range(3000)]
     assert sum(classify(i, 0.02) in ("faster", "slower") for i in found) / len(found) < 0.015
+
+
+_GROUPS = ["first", "second"] * (PAIRS // 2)
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.02])
+def test_an_interval_that_knows_who_started_first_keeps_the_nominal_rate(effect: float) -> None:
+    rng = np.random.default_rng(20)
+    false = 0
+    for _ in range(3000):
+        shift = np.array([effect if group == "first" else -effect for group in _GROUPS])
+        found = balanced_interval((shift + rng.normal(0, 0.01, PAIRS)).tolist(), _GROUPS)
+        false += found.low > 0 or found.high < 0
+    assert 0.035 < false / 3000 < 0.065
+
+
+def test_what_starting_first_is_worth_does_not_widen_the_interval() -> None:
+    rng = np.random.default_rng(21)
+    values = rng.normal(0, 0.001, PAIRS) + np.array([0.01 if g == "first" else -0.01 for g in _GROUPS])
+    plain, balanced = t_interval(values.tolist()), balanced_interval(values.tolist(), _GROUPS)
+    assert balanced.mid == pytest.approx(plain.mid)
+    assert balanced.high - balanced.low < (plain.high - plain.low) / 4
 
 
 def test_a_real_gain_of_twice_delta_is_found() -> None:

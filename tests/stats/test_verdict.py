@@ -9,7 +9,7 @@ from trackside.stats.verdict import SpeedVerdict, classify
 
 
 def _interval(low: float, high: float) -> Interval:
-    return Interval((low + high) / 2, low, high, 0.95, 6)
+    return Interval((low + high) / 2, low, high, 0.95, 6, 5)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import importlib
 import json
 import os
 import select
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -46,6 +48,8 @@ _ClickException: Final[type[Exception]] = next(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; nothing but a signal makes it do otherwise."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -65,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         remedy = "this is a defect of Trackside: please report it with the traceback above"
         return _report(TracksideError("internal", message, remedy), arguments)
     return code
+
+
+def _terminate(number: int, frame: object) -> None:
+    """Let SIGTERM end a verb as Ctrl-C does: what it started ends too, and what is done is kept."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 def _run(arguments: list[str]) -> int:

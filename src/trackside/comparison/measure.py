@@ -107,6 +107,8 @@ class Pair:
 
     index: int
     quads: list[Quad] = field(default_factory=list)
+    first: str = BASELINE
+    """The arm that started first, and so was given memory first."""
     peaks: dict[str, dict[str, int | None]] = field(default_factory=dict)
 
 
@@ -161,7 +163,7 @@ def measure(
     sizes = max(2, plan.batch + (plan.kind == "cuda"))
     firsts = _start_orders(plan.pairs, bench.rng)
     for index in range(plan.pairs):
-        pair = Pair(index)
+        pair = Pair(index, first=firsts[index][0])
         seed = bench.seed()
         save = str(state_file) if state_file is not None else None
         digest = bench.ask("setup", seed=seed, save=save)["digest"]

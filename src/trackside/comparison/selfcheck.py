@@ -41,6 +41,7 @@ from trackside.records.errors import TracksideError
 from trackside.records.selfcheck import SelfcheckRecord, SelfcheckRun, Session
 from trackside.store.files import read_json, write_json
 from trackside.store.runs import RunStore
+from trackside.workload.sandbox import die_with_parent
 
 __all__ = ["RESULTS_FILE", "Options", "run_selfcheck"]
 
@@ -329,6 +330,7 @@ class _Crowd:
                 stderr=err,
                 env=environment,
                 process_group=0,
+                preexec_fn=die_with_parent,
             )
         self._running.append(_Child(trial, process, folder, time.monotonic()))
 

@@ -154,6 +154,7 @@ def save_quads(folder: Path, outcomes: list[Outcome]) -> None:
                 "shape": o.shape,
                 "plan": asdict(o.measurement.plan),
                 "pairs": [[q.to_record() for q in p.quads] for p in o.measurement.pairs],
+                "first": [p.first for p in o.measurement.pairs],
             }
             for o in outcomes
             if o.measurement

@@ -12,7 +12,7 @@ import numpy as np
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement, Pair, Quad
 from trackside.stats import quiet
-from trackside.stats.intervals import Interval, t_interval
+from trackside.stats.intervals import Interval, balanced_interval, t_interval
 from trackside.stats.quads import pair_median, quad_log_ratio
 from trackside.stats.totals import contradicts, total_ratio
 from trackside.stats.verdict import PROOF, classify
@@ -74,10 +74,11 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         if plan.kind == "cuda"
         else {"device": None, "wall": None}
     )
+    first = [pair.first for pair in measurement.pairs]
     return Reading(
-        speed=t_interval(speeds),
-        judge=t_interval(judges),
-        total=t_interval(totals),
+        speed=balanced_interval(speeds, first),
+        judge=balanced_interval(judges, first),
+        total=balanced_interval(totals, first),
         wall=others["wall"],
         device=others["device"],
         lie_us=_half_width(lies) / 1e3,
@@ -137,12 +138,13 @@ def _judge_ratio(quads: list[Quad]) -> tuple[float, float]:
 
 
 def _plain_interval(pairs: list[Pair], mode: str) -> Interval | None:
-    values = []
+    values, first = [], []
     for pair in pairs:
         quads = [q for q in pair.quads if q.mode == mode]
         if quads:
             values.append(pair_median([q.log_ratio for q in quads], [q.order for q in quads]))  # type: ignore[misc]
-    return t_interval(values) if len(values) > 1 else None
+            first.append(pair.first)
+    return balanced_interval(values, first) if len(values) > 1 else None
 
 
 def _half_width(values: list[float]) -> float:

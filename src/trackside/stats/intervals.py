@@ -12,6 +12,7 @@ __all__ = [
     "Interval",
     "RunningSignSequence",
     "at_confidence",
+    "balanced_interval",
     "clopper_pearson",
     "sign_sequence",
     "t_interval",
@@ -20,6 +21,7 @@ __all__ = [
 # Beta(5, 5) over the share of values above the ratio: it favours shares near 1/2, which makes the sequence
 # narrow at the few dozen to few hundred quads that a comparison has.
 _PRIOR = 5
+_ENOUGH_BALANCED = 6
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Interval:
     high: float
     confidence: float
     n: int
+    df: int | None = None
+    """Degrees of freedom of the t distribution behind the bounds; None where there is none."""
 
 
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -51,17 +55,38 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
         return Interval(mean, -math.inf, math.inf, confidence, n)
     variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
     half = t_quantile((1 + confidence) / 2, n - 1) * math.sqrt(variance / n)
-    return Interval(mean, mean - half, mean + half, confidence, n)
+    return Interval(mean, mean - half, mean + half, confidence, n, n - 1)
+
+
+def balanced_interval(values: Sequence[float], groups: Sequence[str], confidence: float = 0.95) -> Interval:
+    """The t interval of values from two conditions that balance each other, such as who started first.
+
+    The estimate is the mean of the groups' means, and the spread is that inside the groups: what the
+    condition does to a value, up in the one and down in the other, cancels and is no noise. The groups must
+    have been assigned beforehand, by chance. Fewer than six values, or a group of one, have the plain
+    interval: they would lose more by the degree of freedom than by that noise.
+    """
+    if len(values) != len(groups):
+        raise ValueError(f"each value needs its group, found {len(values)} and {len(groups)}")
+    inside = [[v for v, g in zip(values, groups, strict=True) if g == group] for group in sorted(set(groups))]
+    if len(values) < _ENOUGH_BALANCED or len(inside) != 2 or min(map(len, inside)) < 2:
+        return t_interval(values, confidence)
+    plain = [t_interval(members, confidence) for members in inside]
+    df = len(values) - 2
+    mean = (plain[0].mid + plain[1].mid) / 2
+    squares = math.fsum((v - p.mid) ** 2 for members, p in zip(inside, plain, strict=True) for v in members)
+    error = math.sqrt(squares / df * math.fsum(1 / len(members) for members in inside)) / 2
+    half = t_quantile((1 + confidence) / 2, df) * error
+    return Interval(mean, mean - half, mean + half, confidence, len(values), df)
 
 
 def at_confidence(interval: Interval, confidence: float) -> Interval:
     """The t interval of the same values at another confidence."""
     _check_share(confidence, "confidence")
-    if interval.n < 2 or interval.low == interval.high or not math.isfinite(interval.high - interval.low):
+    df = interval.df
+    if df is None or interval.low == interval.high:
         return replace(interval, confidence=confidence)
-    wider = t_quantile((1 + confidence) / 2, interval.n - 1) / t_quantile(
-        (1 + interval.confidence) / 2, interval.n - 1
-    )
+    wider = t_quantile((1 + confidence) / 2, df) / t_quantile((1 + interval.confidence) / 2, df)
     half = (interval.high - interval.low) / 2 * wider
     return replace(interval, low=interval.mid - half, high=interval.mid + half, confidence=confidence)
 

@@ -23,7 +23,7 @@ _event: Callable[..., torch.cuda.Event] = torch.cuda.Event
 _FLUSH_BYTES, _FLUSHES = 256 << 20, 3
 # An idle GPU takes some ten milliseconds to reach the clocks at which it will be measured.
 _WARM_SECONDS = 0.08
-_ROUNDS = 7
+_ROUNDS, _MOST_ROUNDS = 7, 16
 # Further off than this after all rounds, and the amount would not be what it is called.
 _LIMIT = 0.003
 
@@ -85,7 +85,9 @@ def _search(times: Callable[[int], tuple[float, float]], share: float, guess: fl
     """The amount at which extra = share x plain, on a line through what was timed near it."""
     amount = max(1, min(round(guess), most))
     tried: list[tuple[int, float]] = []
-    for _ in range(_ROUNDS):
+    for turn in range(_MOST_ROUNDS):
+        if turn >= _ROUNDS and min(abs(miss) for _, miss in tried) <= _LIMIT:
+            break
         plain, extra = times(amount)
         tried.append((amount, extra / plain - share))
         root = _root(tried, share)
