@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.redteam.corpus import HERE, Case
 
+from trackside.comparison.selfcheck_plan import source_sha256
 from trackside.comparison.trial import Crew, Options, default_threads, run_trial
 from trackside.records.errors import TracksideError
 
@@ -152,14 +153,25 @@ def _save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     document = {
         "full": arguments.full,
         "device": arguments.device,
-        "commit": git.stdout.strip() or os.environ.get("TRACKSIDE_COMMIT", "unknown"),
+        "commit": os.environ.get("TRACKSIDE_COMMIT") or git.stdout.strip() or "unknown",
+        "source_sha256": source_sha256(),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": ", ".join(g.name or "GPU" for g in machine.gpus)
         or f"{machine.cpu.model}, {machine.cpu.threads} threads",
         "software": asdict(machine.software),
-        "rows": rows,
+        "rows": _earlier(arguments.out, {row["name"] for row in rows}) + rows,
     }
     arguments.out.write_text(json.dumps(document, indent=1))
+
+
+def _earlier(out: Path, now: set[str]) -> list[dict[str, Any]]:
+    """Rows of other cases that the same sources gave: a run in parts adds up."""
+    if not out.exists():
+        return []
+    document = json.loads(out.read_text())
+    if document.get("source_sha256") != source_sha256():
+        return []
+    return [row for row in document["rows"] if row["name"] not in now]
 
 
 def main(argv: list[str]) -> int:
