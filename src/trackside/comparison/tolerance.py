@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Allowance", "Bins", "allow", "exceeds", "merge"]
+__all__ = ["Allowance", "Bins", "allow", "exceeds", "merge", "relative_error", "share_beyond"]
 
 Bins = dict[str, list[float]]
 """Bin number -> count, sum of squared errors, largest error, sum of squared oracle values."""
@@ -120,6 +120,12 @@ def exceeds(candidate: Bins, allowances: dict[str, Allowance]) -> tuple[str, flo
         if factor > 1 and (worst is None or factor > worst[1]):
             worst = (name, factor)
     return worst
+
+
+def share_beyond(candidate: Bins, allowances: dict[str, Allowance]) -> float:
+    """The share of elements that lie in bins beyond their allowance."""
+    beyond = sum(bin[0] for name, bin in candidate.items() if exceeds({name: bin}, allowances) is not None)
+    return beyond / max(1.0, sum(bin[0] for bin in candidate.values()))
 
 
 def relative_error(bins: Bins) -> dict[str, Any]:

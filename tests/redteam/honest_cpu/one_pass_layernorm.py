@@ -1,4 +1,7 @@
-"""Layer norm from one pass of sums: E[x^2] - E[x]^2, shifted by the first element of each row."""
+"""Layer norm from one pass of sums: E[x^2] - E[x]^2, shifted by the mean of each row's first elements.
+
+Shifted by the first element alone, a row that starts with an outlier loses five bits: honest no more.
+"""
 
 import torch
 
@@ -11,7 +14,7 @@ def setup(seed, device):
 
 
 def run(state, x):
-    shifted = x - x[:, :1]
+    shifted = x - x[:, :16].mean(dim=-1, keepdim=True)
     mean = shifted.mean(dim=-1, keepdim=True)
     var = (shifted * shifted).mean(dim=-1, keepdim=True) - mean * mean
     return (shifted - mean) * torch.rsqrt(var + 1e-5) * state["gamma"] + state["beta"]
