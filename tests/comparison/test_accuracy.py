@@ -113,3 +113,12 @@ def test_a_nan_is_located_before_any_finite_error() -> None:
     spot = accuracy.locate(found, oracle, {str(int(accuracy._bin_index(oracle)[0])): 1e-6})
     assert spot["index"] == [2]
     assert spot["found"] == "nan"
+
+
+def test_a_narrower_oracle_and_one_with_the_negative_bit_are_measured_as_any_other() -> None:
+    wide = torch.randn(7, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).float()
+    plain = accuracy.measure(wide, wide.double())["bins"]
+    assert accuracy.measure(wide, wide)["bins"] == plain
+    turned = torch.complex(torch.zeros(7, dtype=torch.float64), -wide.double()).conj().imag
+    assert turned.is_neg()
+    assert accuracy.measure(wide, turned)["bins"] == plain

@@ -53,7 +53,7 @@ def test_16_bit_values_are_moved_by_fewer_of_their_larger_steps() -> None:
     wide, narrow = (beside(lambda x: x > 1, torch.ones(8).to(d)) for d in (torch.float32, torch.float16))
     assert max(wide.ulps) == 16
     assert max(narrow.ulps) == 4
-    assert narrow.most == wide.most / 2**13
+    assert narrow.widest == wide.widest / 2**13
 
 
 def test_a_baseline_that_refuses_moved_inputs_gives_nothing() -> None:

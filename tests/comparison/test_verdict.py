@@ -231,7 +231,7 @@ def test_faster_needs_every_clock() -> None:
     """No reading whose judge or totals show no gain may come out as faster."""
 
     def interval(mid: float) -> Interval:
-        return Interval(mid=mid, low=mid - 0.01, high=mid + 0.01, confidence=0.95, n=6)
+        return Interval(mid=mid, low=mid - 0.01, high=mid + 0.01, confidence=0.95, n=6, df=4)
 
     for speed, judge, total in itertools.product((-0.3, 0.0, 0.3), repeat=3):
         reading = Reading(interval(speed), interval(judge), interval(total), None, None, 1.0, 48, 48)

@@ -72,3 +72,18 @@ def test_memory_of_the_state_is_named_only_where_it_is_used(inside: bool) -> Non
     output = table[8:16] if inside else table[8:16].clone()
     found = aliases([place("out", output)], [("state", *tree.storage_range(table))])
     assert found == ({"out": "state"} if inside else {})
+
+
+def test_dimensions_of_one_element_hide_no_overlap() -> None:
+    column, rows = torch.zeros(8, 1), torch.zeros(6, 1, 5)
+    assert overlap(place("out[0]", column[0:4]), place("out[1]", column[2:6]))
+    assert overlap(place("out[0]", rows[0:3]), place("out[1]", rows[1:4]))
+    assert not overlap(place("out[0]", rows[0:3]), place("out[1]", rows[3:6]))
+
+
+def test_windows_whose_steps_overlap_are_told_apart_by_their_elements() -> None:
+    base = torch.zeros(40)
+    for start in range(12):
+        windows = [base.as_strided((3, 4), (5, 2)), base.as_strided((3, 4), (5, 2), start)]
+        common = bool(elements(windows[0]) & elements(windows[1]))
+        assert overlap(place("out[0]", windows[0]), place("out[1]", windows[1])) == common, start

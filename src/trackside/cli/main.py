@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import typer
@@ -48,10 +49,9 @@ _ClickException: Final[type[Exception]] = next(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; nothing but a signal makes it do otherwise."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = _run(arguments)
+        with _terminated_as_interrupted():
+            code = _run(arguments)
         sys.stdout.flush()
     except TracksideError as error:
         return _report(error, arguments)
@@ -71,10 +71,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _terminate(number: int, frame: object) -> None:
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
     """Let SIGTERM end a verb as Ctrl-C does: what it started ends too, and what is done is kept."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise KeyboardInterrupt
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def once(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # What a verb does about Ctrl-C it does here too; where a shell had SIGINT ignored it does nothing.
+        if callable(signal.getsignal(signal.SIGINT)):
+            signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _run(arguments: list[str]) -> int:

@@ -15,7 +15,7 @@ from trackside.comparison.tolerance import Bins, merge
 
 __all__ = ["ZERO_BIN", "as_real", "locate", "measure", "misplaced_in", "position"]
 
-# Bins span a factor of 16, four binary exponents, one of them 1/16 to 1; subnormal doubles share the lowest.
+# Bins span a factor of 16, four binary exponents, one of them 1/2 to 8; subnormal doubles share the lowest.
 _FIRST_EXPONENT = 58
 _BINS = 540
 ZERO_BIN = _BINS - 1
@@ -33,12 +33,12 @@ def _bin_index(oracle: torch.Tensor) -> torch.Tensor:
 
 
 def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
-    """Error of `found` against a float64 `oracle`, per bin: count, squared and largest error, squared oracle.
+    """Error of `found` against a wider `oracle`, per bin: count, squared and largest error, squared oracle.
 
     Where the oracle, rounded to the output's type, is not finite, the output must be the same NaN or
     infinity; positions where it is not are counted as `nonfinite` and the first is named.
     """
-    flat, wanted = as_real(found).reshape(-1), as_real(oracle).reshape(-1)
+    flat, wanted = as_real(found).reshape(-1), as_real(oracle).reshape(-1).double().resolve_neg()
     # In pieces that stay in a CPU's cache; a GPU takes everything at once.
     step = flat.numel() if flat.is_cuda else _PIECE
     bins: Bins = {}
@@ -125,7 +125,7 @@ def locate(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float])
     limits = torch.full((_BINS,), math.inf, dtype=torch.float64, device=oracle.device)
     for name, value in allowed.items():
         limits[int(name)] = max(value, 1e-300)
-    excess = (found64 - oracle).abs() / limits[_bin_index(torch.nan_to_num(oracle))]
+    excess = (found64 - oracle).abs() / limits[_bin_index(torch.nan_to_num(oracle.double()))]
     at = int(torch.nan_to_num(excess, nan=math.inf).argmax())
     return {"index": position(at, shape), "expected": _number(oracle[at]), "found": _number(found64[at])}
 

@@ -44,11 +44,12 @@ def audit_candidate(
     _report_isolation(ledger, arm)
     match_parameters(bench, arm, study, state_file)
     before = bench.tell(arm, "state_back", 60)["digests"]
-    if any(path in study.state_paths and path not in before for path in bench.contract["state"]):
+    if any(path not in before for path in bench.contract["state"]):
         _learn_names(bench, arm, study, before)
     # The first call may compile, so it has the build's time; its output is checked like any other.
     _audit_calls(bench, arm, study, 1, poison=False)
-    _check_helpers(bench)
+    _check_helpers(bench, arm)
+    ledger.settle()
     _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
     sets = bench.draw_many(AUDIT_SLOTS)
     slot = bench.run(arm, sets, [bench.seed() for _ in sets], keep=True, repeat=held - AUDIT_SLOTS)
@@ -79,18 +80,18 @@ def _audit_calls(bench: Bench, arm: Arm, study: Study, count: int, poison: bool)
     bench.forget([slot, expected])
 
 
-def _check_helpers(bench: Bench) -> None:
+def _check_helpers(bench: Bench, arm: Arm) -> None:
     """See that nothing which the candidate started is busy while the baseline runs.
 
-    The timed part looks again; here it saves the time for everything in between.
+    The timed part looks again, and more closely; here it saves the time for everything in between.
     """
-    known = [*(arm.process for arm in bench.arms.values()), bench.reference]
     time.sleep(_HELPERS_REST)
-    before, began = bench.fleet.strangers(known), time.monotonic_ns()
+    before, began = bench.strangers(), time.monotonic_ns()
     while time.monotonic_ns() - began < _HELPERS_WATCHED_NS:
         bench.forget([bench.run(bench.arms[BASELINE], bench.draw_many(1), [bench.seed()])])
-    window_ns, after = time.monotonic_ns() - began, bench.fleet.strangers(known)
-    busy = {pid: ns for pid in after if (ns := after[pid] - before.get(pid, 0)) > _BUSY_SHARE * window_ns}
+    window_ns, after = time.monotonic_ns() - began, bench.strangers()
+    mine = {*arm.process.helpers, *bench.fleet.orphans} & set(after)
+    busy = {pid: ns for pid in mine if (ns := after[pid] - before.get(pid, 0)) > _BUSY_SHARE * window_ns}
     if busy:
         pid, ns = max(busy.items(), key=lambda item: item[1])
         bench.ledger.failed(

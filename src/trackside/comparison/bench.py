@@ -442,6 +442,10 @@ class Bench:
             )
             raise TracksideError("internal", "a worker's answer is malformed", _REPORT) from None
 
+    def strangers(self) -> dict[int, int]:
+        """CPU time of processes beside the arms and the reference; what an arm forked is among them."""
+        return self.fleet.strangers([*(arm.process for arm in self.arms.values()), self.reference])
+
     def errors(self, call: Call) -> list[dict[str, Any]]:
         """A call's errors against the oracle, leaf by leaf."""
         if call.errors is None:

@@ -26,9 +26,9 @@ _TIE_DRAWS = 8
 _INDEX_DRAWS = 2
 # Draws of each scale that show which way a near tie may fall.
 _DRAWS = 8
-# How many elements may be excused: a few, since what is rare may happen twice, and so many times as many as
+# How many elements may be excused: some, since what is rare may happen twice, and so many times as many as
 # rounding turns in the baseline or in the oracle. bfloat16 turns thousands of times as many as float32.
-_FEW, _TIMES = 8, 8
+_SOME, _TIMES = 8, 8
 # A mask that rounding alone decides in more than this share of its elements shows nothing.
 _MOST_TURNED = 0.25
 
@@ -92,8 +92,10 @@ class Beside:
     """Moved by up to so many ulps of the inputs' types."""
     ulps: tuple[float, ...]
     """What rounding is worth, rising."""
-    most: float
+    widest: float
     """The ulps that a baseline much narrower than its inputs is worth."""
+    late: Callable[[], bool]
+    """Whether drawing took so long that nothing more is drawn."""
 
 
 def unexcused(
@@ -109,7 +111,7 @@ def unexcused(
     elements as the candidate has turned. At an exact tie legal arithmetic is exact too, as a rule: there the
     baseline has to be off itself. (`>=` for `>` on a grid differs at exact ties only.)
     """
-    accepted = acceptable(found, wanted, [base], inputs)
+    accepted = acceptable(found, wanted, base, inputs)
     if bool(accepted.all()):
         return ~accepted
     fixed = _repeats(found, base)
@@ -119,16 +121,16 @@ def unexcused(
     if beside.hardly is None or bool(accepted.all()):
         return ~accepted
     if not found.ndim:
-        return torch.full_like(accepted, not number_excused(found, wanted, base, beside))
-    tied = torch.zeros_like(accepted)
+        return torch.full_like(accepted, not number_excused(found, wanted, base, inputs, beside))
+    tied, reached = torch.zeros_like(accepted), torch.zeros_like(accepted)
     for other in _drawn(beside.hardly, _TIE_DRAWS):
         tied |= other != wanted
+        reached |= other == found
     doubtful, off = ~accepted & ~fixed, base != wanted
     near, ties = doubtful & ~tied, doubtful & tied
     excused = _excused_near(found, wanted, near, int((off & ~tied).sum()), tied, beside)
-    if 0 < int(ties.sum()) <= _TIMES * int((off & tied).sum()):
-        for other in _drawn(lambda: beside.moved(1.0), _TIE_DRAWS):
-            excused |= (other == found) & ties
+    if int(ties.sum()) <= _TIMES * int((off & tied).sum()):
+        excused |= reached & ties
     return ~(accepted | excused)
 
 
@@ -157,22 +159,25 @@ def _excused_near(
         counts = turned.get(ulps, [0])
         return sum(counts) / len(counts)
 
-    count, most = int(near.sum()), float(found.numel())
-    if found.dtype == torch.bool:
-        most = max(_FEW, _MOST_TURNED * most)
+    def too_many() -> bool:
+        few = _SOME + _TIMES * max(off, typical(middle))
+        if found.dtype == torch.bool:
+            few = min(few, max(_SOME, _MOST_TURNED * found.numel()))
+        return int(near.sum()) > few
+
     middle, widest = beside.ulps[len(beside.ulps) // 2], beside.ulps[-1]
     for n in range(_DRAWS):
         for ulps in beside.ulps:
             draw(ulps)
         if torch.equal(excused, near):
             break
-        if n and count > min(most, _FEW + _TIMES * max(off, typical(middle))):
+        if n and too_many():
             break
-    if count > min(most, _FEW + _TIMES * max(off, typical(middle))):
+    if too_many():
         return torch.zeros_like(near)
-    if off > _FEW and not torch.equal(excused, near):
+    if off > _SOME and not torch.equal(excused, near):
         # The baseline may be narrower than its inputs (TF32, a cast): as wide as it, no wider.
-        while off > typical(widest) and 4 * widest <= beside.most:
+        while off > typical(widest) and 4 * widest <= beside.widest:
             widest *= 4
             draw(widest)
         # One element in some hundreds lies further off than the typical one.
@@ -182,12 +187,23 @@ def _excused_near(
     return excused
 
 
-def number_excused(found: Any, wanted: Any, base: Any, beside: Beside) -> bool:
-    """Whether a plain int or bool lies among the oracle's, the baseline's and what rounding makes of them."""
+def number_excused(
+    found: Any, wanted: Any, base: Any, inputs: Sequence[torch.Tensor], beside: Beside
+) -> bool:
+    """Whether a plain int or bool lies among the oracle's, the baseline's and what rounding makes of them.
+
+    One that points at an input's largest or smallest value is no count but a place: there only another place
+    with that value will do, or one that rounding gives.
+    """
     mine, *values = (_whole(value) for value in (found, wanted, base))
     known = [value for value in values if value is not None]
     if mine is None or len(known) < len(values):
         return False
+    if (ranked := _ranked_by(known[0], inputs)) is not None:
+        if 0 <= mine < ranked.numel() and bool(ranked[mine] == ranked[known[0]]):
+            return True
+        near = _drawn(lambda: beside.moved(beside.ulps[0]), _DRAWS)
+        return mine == known[1] or any(_whole(other) == mine for other in near)
     low, high = min(known), max(known)
     if low <= mine <= high:
         return True
@@ -209,6 +225,21 @@ def _drawn(draw: Callable[[], Any], times: int) -> Iterator[Any]:
             yield value
 
 
+def _ranked_by(place: int, inputs: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """The input, flat, whose largest or smallest value lies at that place."""
+    for x in inputs:
+        if x.is_floating_point() and 0 <= place < x.numel() and x.numel() > 1:
+            flat = _sortable(x).reshape(-1)
+            if bool(flat[place] == flat.max()) or bool(flat[place] == flat.min()):
+                return flat
+    return None
+
+
+def _sortable(x: torch.Tensor) -> torch.Tensor:
+    """torch sorts and compares no floats of one byte."""
+    return x.float() if x.element_size() == 1 else x
+
+
 def _whole(value: Any) -> int | None:
     if isinstance(value, torch.Tensor) and value.numel() == 1 and not value.is_floating_point():
         value = value.item()
@@ -218,14 +249,12 @@ def _whole(value: Any) -> int | None:
 def acceptable(
     found: torch.Tensor,
     wanted: torch.Tensor,
-    others: Sequence[torch.Tensor],
+    base: torch.Tensor,
     inputs: Sequence[torch.Tensor],
 ) -> torch.Tensor:
-    """Which integers will do: the oracle's, one of `others` (first the baseline's), an equal key's index."""
-    accepted = (found == wanted) | _picks_equal_key(found, wanted, inputs)
-    for other in others:
-        accepted |= found == other
-    return accepted & ~_repeats(found, others[0])
+    """Which integers will do: the oracle's, the baseline's, an equal key's index."""
+    accepted = (found == wanted) | (found == base) | _picks_equal_key(found, wanted, inputs)
+    return accepted & ~_repeats(found, base)
 
 
 def _picks_equal_key(
@@ -235,7 +264,7 @@ def _picks_equal_key(
     equal = torch.zeros_like(found, dtype=torch.bool)
     if found.dtype != torch.int64 or not found.ndim:
         return equal
-    for x in inputs:
+    for x in map(_sortable, inputs):
         for picks, wants in ((found, wanted), (found.unsqueeze(-1), wanted.unsqueeze(-1))):
             if (
                 x.is_floating_point()

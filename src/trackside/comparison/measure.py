@@ -175,7 +175,7 @@ def measure(
         until = began + plan.seconds * (index + 1) / plan.pairs
         # The other way round: who started second comes first when the first outputs are given memory.
         _warm(bench, plan, firsts[index][::-1], clock)
-        result.strangers, result.watched_at = _strangers(bench), time.monotonic_ns()
+        result.strangers, result.watched_at = bench.strangers(), time.monotonic_ns()
         while True:
             mode = _mode(plan, len(pair.quads))
             quad = _run_quad(bench, plan, study, mode, result)
@@ -212,7 +212,8 @@ def _start_orders(pairs: int, rng: random.Random) -> list[tuple[str, str]]:
 
     Who comes second is given other memory: on an H200 that made 0.2 % of a GEMM and 0.7 % of a 2 GB copy.
     """
-    orders = [(BASELINE, CANDIDATE) if i % 2 else (CANDIDATE, BASELINE) for i in range(pairs)]
+    both = rng.sample([(BASELINE, CANDIDATE), (CANDIDATE, BASELINE)], 2)
+    orders = [both[i % 2] for i in range(pairs)]
     rng.shuffle(orders)
     return orders
 
@@ -286,7 +287,7 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
         slot = bench.run(arm, groups[group], seeds[group], mode=mode, flushes=plan.flushes)
         arm.process.freeze()
         if bench.fleet.someone_forked():
-            _strangers(bench)
+            bench.strangers()
             arm.process.freeze()
         slots.append((name, group, slot))
     ended = time.monotonic_ns()
@@ -373,7 +374,7 @@ def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
     # Now and then: reading all of /proc takes milliseconds.
     if window_ns < _WATCH_NS and not now:
         return
-    result.watched_at, after = time.monotonic_ns(), _strangers(bench)
+    result.watched_at, after = time.monotonic_ns(), bench.strangers()
     ran = {pid: after[pid] - result.strangers.get(pid, 0) for pid in after}
     result.strangers = after
     busy = {pid: ns for pid, ns in ran.items() if ns > max(_FROZEN_NS, _STRANGER_SHARE * window_ns)}
@@ -391,11 +392,6 @@ def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
         )
     else:
         bench.ledger.passed("no-leftovers", "nothing of a frozen arm ran")
-
-
-def _strangers(bench: Bench) -> dict[int, int]:
-    """CPU time of processes beside the arms and the reference; what an arm forked is among them."""
-    return bench.fleet.strangers([*(arm.process for arm in bench.arms.values()), bench.reference])
 
 
 def _middle(values: list[float]) -> float:

@@ -58,5 +58,6 @@ def beside(
         hardly=(lambda: draw(lambda dtype: least)) if least < ulp / 4 else None,
         moved=lambda ulps: draw(lambda dtype: 2 * ulps * HALF_ULP[dtype]),
         ulps=_ULPS if ulp < HALF_ULP[torch.float16] else _ULPS_OF_16_BITS,
-        most=_NARROWEST / ulp if ulp else 0.0,
+        widest=_NARROWEST / ulp if ulp else 0.0,
+        late=lambda: time.monotonic() > until,
     )

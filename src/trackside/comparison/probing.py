@@ -84,15 +84,18 @@ def probe_in_a_row(bench: Bench, study: Study) -> list[str]:
     expected, slot = (
         bench.run(bench.arms[name], sets, seeds, carry=True, keep=True) for name in (BASELINE, CANDIDATE)
     )
-    name = f"{len(sets)} calls in a row"
-    study.probes[name] = "passed"
+    counted = 0
     for number, (call, standard) in enumerate(zip(slot.calls, expected.calls, strict=True), 1):
         if not _baseline_passes(bench, study, standard):
-            study.probes[name] = f"counted to call {number - 1}: the baseline itself fails from there"
             break
         check_call(bench, study, call, standard, "holds-on-probes", f"call {number} in a row")
+        counted = number
     bench.forget([slot, expected])
-    return [name]
+    if counted < 2:
+        study.probes["calls in a row"] = "not counted: the baseline itself fails there"
+        return []
+    study.probes[f"{counted} calls in a row"] = "passed"
+    return [f"{counted} calls in a row"]
 
 
 def spot_check(bench: Bench, study: Study) -> None:
@@ -123,22 +126,29 @@ def _probe_once(bench: Bench, study: Study, base: Arm, cand: Arm, kind: str) -> 
     if made is None:
         return
     seed = bench.seed()
-    expected, slot = (bench.run(arm, [sample, made], [seed, seed]) for arm in (base, cand))
-    if _baseline_passes(bench, study, expected.calls[1]):
+    counts = study.random or bench.ask("answer", set=made, seed=seed)["finite"]
+    # Where it does not count both run all the same, so that neither has had more calls.
+    second = made if counts else sample
+    expected = bench.run(base, [sample, second], [seed, seed])
+    counts = counts and _baseline_passes(bench, study, expected.calls[1])
+    slot = bench.run(cand, [sample, made if counts else sample], [seed, seed])
+    if counts:
         _check_probe(bench, study, slot.calls[1], expected.calls[1], kind)
     bench.forget([slot, expected])
+    bench.ask("forget", sets=[made], calls=[])
 
 
 def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: str) -> None:
     check_call(bench, study, call, standard, "holds-on-probes", f"probe `{kind}`", kind in NORMWISE)
 
 
-def report_probes(ledger: Ledger, ran: list[str]) -> None:
-    """Say which probes the candidate was right on."""
+def report_probes(ledger: Ledger, ran: list[str], rows: list[str]) -> None:
+    """Say which probes the candidate was right on; calls in a row change no input and stand for none."""
     if ran:
-        ledger.passed("holds-on-probes", f"right on {len(ran)} probes: {', '.join(ran)}")
+        ledger.passed("holds-on-probes", f"right on {len(ran)} probes: {', '.join(ran + rows)}")
     else:
-        ledger.unknown("holds-on-probes", "no probe could be made from these inputs")
+        told = f"; right in {rows[0]}" if rows else ""
+        ledger.unknown("holds-on-probes", f"no probe could be made from these inputs{told}")
 
 
 def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ __all__ = ["serve"]
 _BITS_JITTER = 2.0**-40
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
+# A slow oracle draws input noise no longer than this; one draw it always makes.
+_NOISE_SECONDS = 60.0
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -150,9 +153,7 @@ class _Reference:
             made = self._feeder.draw(request["seed"], request["shape"])
             return {"more": self._feeder.add_base(made)}
         else:
-            made = self._feeder.probe(
-                kind, self._sets[request["base"]], request["seed"], self._workload.domain
-            )
+            made = self._feeder.probe(kind, self._sets[request["base"]], request["seed"])
             if made is None:
                 return {"skipped": "the structure of the inputs rules this probe out"}
         self._sets[request["id"]] = made
@@ -443,17 +444,19 @@ class _Reference:
             path = fact["path"]
             found, wanted = self._leaf(request["call"], fact), answer[path]
             base = self._leaf(request["baseline_call"], base_fact)
-            if all(isinstance(v, torch.Tensor) and v.shape == found.shape for v in (found, wanted, base)):
-                wanted = wanted.to(found.dtype)
-                beside = near_ties.beside(self._oracle, path, wanted, made, seed, earlier)
+            tensors = all(
+                isinstance(v, torch.Tensor) and v.shape == found.shape for v in (found, wanted, base)
+            )
+            wanted = wanted.to(found.dtype) if tensors else wanted
+            beside = near_ties.beside(self._oracle, path, wanted, made, seed, earlier)
+            if tensors:
                 wrong = matching.unexcused(found, wanted, base, made.tensors, beside)
                 row = matching.first_of(wrong, found, wanted)
             else:
                 row = matching.compare(found, wanted)
-                beside = near_ties.beside(self._oracle, path, wanted, made, seed, earlier)
-                if matching.number_excused(found, wanted, base, beside):
+                if matching.number_excused(found, wanted, base, made.tensors, beside):
                     row["mismatches"] = 0
-            results.append({"path": path, **row})
+            results.append({"path": path, **row, "late": beside.late()})
         return {"leaves": results}
 
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -469,40 +472,31 @@ class _Reference:
 
     def _op_condition(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that half an ulp of input noise causes: no honest arithmetic can be asked to do better."""
+        set_id, seed, relative = request["set"], request["seed"], request.get("relative")
+        made, g = self._sets[set_id], torch.Generator(self._device).manual_seed(seed + 1)
+        # In the baseline's own types half an ulp would be rounded away; a whole one is not.
+        own = self._oracle.precision is None
+        answer = self._run_oracle(set_id, made.rebuilt(), seed) if own else self._answer(set_id, seed)
         rows: list[dict[str, Any]] = []
-        for draw in range(request.get("draws", 1)):
-            rows += self._noise_errors(request["set"], request["seed"], draw, request.get("relative"))
-        return {"leaves": rows}
-
-    def _noise_errors(
-        self, set_id: int, seed: int, draw: int, relative: float | None
-    ) -> list[dict[str, Any]]:
-        made = self._sets[set_id]
-        g = torch.Generator(self._device).manual_seed(seed + 1 + draw)
-        scale = relative or max((HALF_ULP.get(t.dtype, 0.0) for t in made.tensors), default=0.0)
-        if self._oracle.precision is None:
-            # In the baseline's own types half an ulp would be rounded away; a whole one is not.
-            answer = self._run_oracle(set_id, made.rebuilt(), seed)
-            moved = self._run_oracle(
-                set_id,
-                made.rebuilt(
-                    [
-                        b.to(a.dtype)
-                        for a, b in zip(made.tensors, jittered(list(made.tensors), 2 * scale, g), strict=True)
-                    ]
-                ),
+        until = time.monotonic() + _NOISE_SECONDS
+        for _ in range(request.get("draws", 1)):
+            moved = self._oracle.answer_beside(
+                made.rebuilt(),
                 seed,
+                self._before(set_id),
+                lambda dtype: (2 if own else 1) * (relative or HALF_ULP[dtype]),
+                g,
             )
-        else:
-            answer = self._answer(set_id, seed)
-            moved = self._run_oracle(set_id, jittered(made.rebuilt(), scale, g), seed)
-        return [
-            {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v.double())}
-            for p, v in answer.items()
-            if isinstance(v, torch.Tensor)
-            and v.is_floating_point()
-            and tuple(moved[p].shape) == tuple(v.shape)
-        ]
+            rows += [
+                {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v.double())}
+                for p, v in answer.items()
+                if isinstance(v, torch.Tensor)
+                and v.is_floating_point()
+                and tuple(moved[p].shape) == tuple(v.shape)
+            ]
+            if time.monotonic() > until:
+                break
+        return {"leaves": rows}
 
     def _op_sensitivity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that lazy answers would make here: zeros, one constant, another set's answer."""

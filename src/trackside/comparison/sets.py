@@ -18,7 +18,8 @@ __all__ = ["Feeder", "InputSet", "structure_of"]
 # Enough base draws that two derived sets hardly ever mix the same two.
 _BASES = 4
 _SAMPLE = 1 << 20
-# How far towards the other base: enough to change every value in 16 bits too, too little to change the kind.
+# How far towards the other base: enough to change nearly every value in 16 bits too, too little to change
+# their kind.
 _LEAST_PULL, _MOST_PULL = 2.0**-7, 2.0**-4
 
 
@@ -127,9 +128,9 @@ class Feeder:
     def derive(self, seed: int) -> InputSet:
         """A full-size mix, element by element, of two base draws under a secret mask.
 
-        Leaves of one shape share the mask, so that element-wise relations between them survive. Each element
-        is pulled a secret little towards the other base's: it stays in any range that both keep to, and no
-        value returns in a later set, where a table could know it.
+        Leaves of one shape share the mask, so that element-wise relations between them survive. Where any
+        value will do, each element is pulled a secret little towards the other base's: it stays in a range
+        that both keep to, and hardly a value returns in a later set, where a table could know it.
         """
         g = torch.Generator().manual_seed(seed)
         order = torch.randperm(len(self._bases), generator=g).tolist()
@@ -137,6 +138,7 @@ class Feeder:
         made = []
         shifts: dict[tuple[int, ...], int] = {}
         pull = _LEAST_PULL + (_MOST_PULL - _LEAST_PULL) * float(torch.rand(1, generator=g))
+        pull = pull if self._continuous(a) else 0.0
         for i, (x, y) in enumerate(zip(a.tensors, b.tensors, strict=True)):
             if not self.varies[i]:
                 made.append(x)
@@ -146,25 +148,42 @@ class Feeder:
             shift = shifts.setdefault(tuple(x.shape), shift)
             rolled = torch.roll(mask.reshape(-1), shift).reshape(mask.shape)
             mixed = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-            near = torch.where(rolled, x.detach(), y.detach())
-            far = torch.where(rolled, y.detach(), x.detach())
-            mixed.copy_(near if x.element_size() == 1 else torch.lerp(near, far, pull))
+            torch.where(rolled, x.detach(), y.detach(), out=mixed)
+            if pull:
+                mixed.lerp_(torch.where(rolled, y.detach(), x.detach()), pull)
             made.append(mixed.requires_grad_(x.requires_grad))
         return InputSet(a.rebuilt(made))
+
+    def _continuous(self, made: InputSet) -> bool:
+        """Whether what lies between two values of an input is one too, by its domain and a sample."""
+        for i, x in enumerate(made.tensors):
+            if not self.varies[i]:
+                continue
+            sample = x.detach().reshape(-1)[:_SAMPLE].float()
+            if (
+                x.element_size() == 1
+                or self._domain(made, i) == "fixed"
+                or bool((sample == sample.round()).all())
+            ):
+                return False
+        return True
+
+    def _domain(self, made: InputSet, leaf: int) -> str:
+        domain = self._workload.domain
+        kept = domain.get(made.positions[leaf], "any") if isinstance(domain, dict) else domain
+        return kept or "any"
 
     def _mask(self, shape: tuple[int, ...]) -> torch.Tensor:
         if shape not in self._masks:
             self._masks[shape] = torch.rand(shape, device=self._device) < 0.5
         return self._masks[shape]
 
-    def probe(self, kind: str, base: InputSet, seed: int, domain: Any) -> InputSet | None:
+    def probe(self, kind: str, base: InputSet, seed: int) -> InputSet | None:
         """A set off the beaten distribution that keeps every structure seen, or None when that cannot be."""
         g = torch.Generator(self._device).manual_seed(seed)
         made, changed = [], False
         for i, x in enumerate(base.tensors):
-            structure = self.structure[i]
-            position = base.positions[i]
-            kept = domain.get(position, "any") if isinstance(domain, dict) else (domain or "any")
+            structure, kept = self.structure[i], self._domain(base, i)
             bent = None
             if (
                 x.is_floating_point()

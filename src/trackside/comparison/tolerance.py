@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Allowance", "Bins", "allow", "exceeds", "merge", "relative_error", "share_beyond"]
+__all__ = ["Allowance", "Bins", "allow", "elements_beyond", "exceeds", "merge", "relative_error"]
 
 Bins = dict[str, list[float]]
 """Bin number -> count, sum of squared errors, largest error, sum of squared oracle values."""
@@ -122,10 +122,9 @@ def exceeds(candidate: Bins, allowances: dict[str, Allowance]) -> tuple[str, flo
     return worst
 
 
-def share_beyond(candidate: Bins, allowances: dict[str, Allowance]) -> float:
-    """The share of elements that lie in bins beyond their allowance."""
-    beyond = sum(bin[0] for name, bin in candidate.items() if exceeds({name: bin}, allowances) is not None)
-    return beyond / max(1.0, sum(bin[0] for bin in candidate.values()))
+def elements_beyond(candidate: Bins, allowances: dict[str, Allowance]) -> float:
+    """How many elements lie in bins beyond their allowance."""
+    return sum(row[0] for name, row in candidate.items() if exceeds({name: row}, allowances) is not None)
 
 
 def relative_error(bins: Bins) -> dict[str, Any]:

@@ -262,12 +262,12 @@ class _Trial:
             str(state_file) if state_file else None,
         )
         self.progress({"phase": "probes"})
-        ran = probe(bench, study) + probe_in_a_row(bench, study)
+        ran, rows = probe(bench, study), probe_in_a_row(bench, study)
         if not self.outcomes:
             # Once: these sizes are the task's, not the timed shape's.
             timed = facts["shapes"] or []
             ran += probe_shapes(bench, study, [s for s in facts["probe_shapes"] if s not in timed])
-        report_probes(bench.ledger, ran)
+        report_probes(bench.ledger, ran, rows)
         outcome.base_alone["build_baseline"] = study.build_seconds
         outcome.base_alone["build_candidate"] = arm.build_seconds
         if described["derivable"] and draw_seconds > 0.02 and draw_seconds > study.run_ns / 1e9:
@@ -458,7 +458,7 @@ def _pinned(cpus: Collection[int]) -> Iterator[None]:
 
 @contextmanager
 def _one_interrupt() -> Iterator[None]:
-    """Let the first Ctrl-C through and no other, so that cleaning up is not cut short."""
+    """Let the first Ctrl-C through and no other, so that cleaning up is not cut short; SIGTERM is one."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

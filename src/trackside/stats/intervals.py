@@ -21,6 +21,7 @@ __all__ = [
 # Beta(5, 5) over the share of values above the ratio: it favours shares near 1/2, which makes the sequence
 # narrow at the few dozen to few hundred quads that a comparison has.
 _PRIOR = 5
+# Five values would have three degrees of freedom left, and an interval a quarter wider for that alone.
 _ENOUGH_BALANCED = 6
 
 
@@ -84,8 +85,10 @@ def at_confidence(interval: Interval, confidence: float) -> Interval:
     """The t interval of the same values at another confidence."""
     _check_share(confidence, "confidence")
     df = interval.df
-    if df is None or interval.low == interval.high:
+    if interval.low == interval.high or math.isinf(interval.high):
         return replace(interval, confidence=confidence)
+    if df is None:
+        raise ValueError(f"only a t interval can be widened, found {interval}")
     wider = t_quantile((1 + confidence) / 2, df) / t_quantile((1 + interval.confidence) / 2, df)
     half = (interval.high - interval.low) / 2 * wider
     return replace(interval, low=interval.mid - half, high=interval.mid + half, confidence=confidence)

@@ -11,6 +11,9 @@ from typing import Any
 
 __all__ = ["Place", "aliases", "overlap"]
 
+# Strides that overlap so much that more would have to be tried are taken for an overlap.
+_MOST_MULTIPLES = 16
+
 
 @dataclass(frozen=True)
 class Place:
@@ -80,8 +83,9 @@ def _reachable(distance: int, dimensions: Sequence[tuple[int, int, int]]) -> boo
     (step, least, most), rest = dimensions[0], dimensions[1:]
     if step == 0:
         return _reachable(distance, rest)
-    # With the remaining dimensions reaching less than a step, only the two nearest multiples can do.
-    return any(
-        least <= steps <= most and _reachable(distance - steps * step, rest)
-        for steps in (distance // step, distance // step + 1)
-    )
+    # What the remaining dimensions can make up for, down and up; in nested strides that leaves two multiples.
+    down, up = (sum(s * bounds[side] for s, *bounds in rest) for side in (0, 1))
+    first, last = max(least, -((up - distance) // step)), min(most, (distance - down) // step)
+    if last - first > _MOST_MULTIPLES:
+        return True
+    return any(_reachable(distance - steps * step, rest) for steps in range(first, last + 1))

@@ -11,7 +11,6 @@ __all__ = ["Snapshot", "walk"]
 _MAX_DEPTH = 8
 _clone = torch.Tensor.clone
 _detach = torch.Tensor.detach
-_increment_version = torch.autograd.graph.increment_version
 
 
 def walk(value: Any) -> dict[str, torch.Tensor]:
@@ -74,9 +73,6 @@ class Snapshot:
                 # .data: the copy must not count as a mutation that autograd sees.
                 tensor.data = data
                 tensor.data.copy_(saved)
-                if not tensor.is_inference():
-                    # Yet who keeps something by the version must see a new one, as after a step.
-                    _increment_version(tensor)
         for parameter, gradient in self.gradients:
             parameter.grad = gradient
         for optimizer, groups in self.optimizers:

@@ -438,7 +438,7 @@ class _Worker:
                     fact = tree.facts_of("", value)
                 except RuntimeError:
                     # torch.compile's CUDA-graph outputs refuse to be read once a later call reused them.
-                    self._kept = []
+                    self._drop_kept()
                     return {"overwritten": True}
                 if fact["kind"] == "tensor" and fact["span"]:
                     if at + fact["span"] > self._arena.outputs_at(slot) + self._arena.shape.output_bytes:
@@ -447,11 +447,14 @@ class _Worker:
                     at += align(fact["span"], ALIGN)
         self._bench.memory.synchronize()
         shared = _share_memory([values for _, values in self._kept], self._bench.input_ranges())
+        self._drop_kept()
+        return {"shared": shared, "graphs": self._device != "cpu" and _inductor_graphs_active()}
+
+    def _drop_kept(self) -> None:
         self._kept = []
         if self._device != "cpu":
             # What keeping outputs took is no need of the workload's.
             torch.cuda.reset_peak_memory_stats(self._device)
-        return {"shared": shared, "graphs": self._device != "cpu" and _inductor_graphs_active()}
 
     def _op_matmul(self, request: dict[str, Any]) -> dict[str, Any]:
         rate, dtype = fastest_matmul(self._device)

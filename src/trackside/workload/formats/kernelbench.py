@@ -330,7 +330,9 @@ class _ConstantFactories(TorchFunctionMode):  # type: ignore[misc,unused-ignore]
         self._pointers: set[int] = set()
 
     def made(self, tensor: torch.Tensor) -> bool:
-        return tensor.numel() > 0 and tensor.device.type != "meta" and tensor.data_ptr() in self._pointers
+        if nn.parameter.is_lazy(tensor) or tensor.device.type == "meta":
+            return False
+        return tensor.numel() > 0 and tensor.data_ptr() in self._pointers
 
     def __torch_function__(
         self,
