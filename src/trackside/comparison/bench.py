@@ -289,6 +289,8 @@ class Bench:
         return self._answer(arm, op, timeout)
 
     def _post(self, arm: Arm, op: str, fds: Sequence[int] = (), **message: Any) -> None:
+        if arm.process.frozen:
+            arm.process.thaw()
         try:
             arm.process.post(op, fds, **message)
         except ProcessFailed as error:
@@ -346,6 +348,9 @@ class Bench:
     ) -> Slot:
         """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs.
 
+        A frozen arm on a CPU can neither read nor write. There the clock starts when it is thawed and stops
+        when it is frozen again, without the judge's own copies; kernels on a GPU cannot be frozen.
+
         With `repeat` the last call is made that many times more; its slot then holds the last of them. A call
         that may compile is `building`: it has the build's time, which is not on the budget's account. Calls
         that `carry` on start from the state and random stream that the call before left.
@@ -354,11 +359,12 @@ class Bench:
         calls = [self.id() for _ in sets]
         count = len(sets) + repeat
         shown = [*slots[:-1], count - 1]
+        held = arm.process.frozen and self.device == "cpu"
         t0 = _clock()
         # Filled while the arm is frozen: no thread of it can watch the slots and start before go.
         self.ask("fill", arm=arm.name, slots=slots, sets=list(sets))
-        if arm.process.frozen:
-            arm.process.thaw()
+        if held:
+            t0 = _clock()
         answer = self.tell(
             arm,
             "calls",
@@ -373,13 +379,16 @@ class Bench:
             poison=poison,
             flushes=flushes,
         )
+        if held:
+            t3 = self.freeze(arm)
         every = self._leaves(arm, answer, count)
         leaves = [every[i] for i in shown]
         sizes = [
             max((f["offset"] + f["span"] for f in facts if "offset" in f), default=0) for facts in leaves
         ]
         taken = self.ask("take", arm=arm.name, slots=slots, calls=calls, bytes=sizes)
-        t3 = _clock()
+        if not held:
+            t3 = _clock()
         if building:
             self.build_seconds += (t3 - t0) / 1e9
         if not taken["guards"] and arm.name == CANDIDATE:
@@ -408,6 +417,18 @@ class Bench:
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
         ]
         return Slot(made, t3 - t0, enqueued, hooks)
+
+    def freeze(self, arm: Arm) -> int:
+        """Stop an arm and everything that it started, be it just now; returns when all had stopped."""
+        arm.process.freeze()
+        stopped = _clock()
+        if self.fleet.someone_forked():
+            known = set(arm.process.helpers)
+            self.strangers()
+            if self.fleet.orphans or not known >= set(arm.process.helpers):
+                arm.process.freeze()
+                stopped = _clock()
+        return stopped
 
     def _decoys(self, count: int, slots: int) -> list[list[int]]:
         """For each call on a GPU, slots whose inputs are put in place before the right ones: none to two."""

@@ -285,10 +285,8 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
         arm, group = bench.arms[name], seen[name]
         seen[name] += 1
         slot = bench.run(arm, groups[group], seeds[group], mode=mode, flushes=plan.flushes)
-        arm.process.freeze()
-        if bench.fleet.someone_forked():
-            bench.strangers()
-            arm.process.freeze()
+        if not arm.process.frozen:
+            bench.freeze(arm)
         slots.append((name, group, slot))
     ended = time.monotonic_ns()
     quad = Quad(order, mode, [], [], [], [], [], began, ended)
@@ -355,7 +353,6 @@ def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
     bench.forget([slot])
     check_environment(bench, cand, study)
     for arm in (base, cand):
-        arm.process.thaw()
         facts = bench.tell(arm, "facts", 60)
         pair.peaks[arm.name] = {"host": arm.process.peak_rss(), "device": facts["device_peak"] or None}
     bench.ledger.settle()
