@@ -127,7 +127,8 @@ def test_extra_work_on_a_cpu_is_that_many_more_of_the_same_operators(percent: fl
         with Count() as count:
             outputs.append(module.run(*given))
         counted.append(count.calls)
-    assert torch.equal(*outputs)
+    # MKL rounds otherwise where memory is aligned otherwise.
+    torch.testing.assert_close(*outputs)
     plain, more = counted
     # The output's allocation is the only call that does not grow.
     grown = {key: more[key] / plain[key] for key in plain if plain[key] > 1}

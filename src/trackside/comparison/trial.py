@@ -106,6 +106,9 @@ class _Trial:
         allowed = sorted(os.sched_getaffinity(0))
         threads = options.threads or default_threads(options.kind)
         self.judge_cpus, self.cpus = share_cpus(allowed, options.kind, threads)
+        if options.checks_only:
+            # Nothing is timed: who has work takes any CPU.
+            self.judge_cpus = self.cpus = allowed
         self.context = Context(base, cand, machine_facts(), threads, self.cpus)
         self.budget_from = self.context.began
 
