@@ -102,8 +102,7 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "clocks-agree",
             "rejected",
-            "The judge's own clock, from handing over inputs to holding the outputs, supports what "
-            "the worker's clock says.",
+            "The judge's own clock, which no candidate can reach, supports what the worker's clock says.",
             "patched clocks and events, work outside the timed region",
         ),
         _check(

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from trackside.workload import state, tree
 
-__all__ = ["HALF_ULP", "Answer", "Oracle", "jittered"]
+__all__ = ["HALF_ULP", "Answer", "Oracle"]
 
 _LOW = {torch.float32, torch.float16, torch.bfloat16}
 HALF_ULP = {
@@ -189,17 +189,6 @@ class Oracle:
             self._wide_state = held
         # Copied only when calls change it: a copy per call of a large model would dominate.
         return copy.deepcopy(self._wide_state) if self.changed_state else self._wide_state
-
-
-def jittered(inputs: Any, scale: float, generator: torch.Generator) -> Any:
-    """Inputs with every float moved by a random relative amount up to `scale`, in float64."""
-
-    def move(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return _moved(value.detach(), scale, generator).requires_grad_(value.requires_grad)
-        return value
-
-    return tree_map(move, inputs)
 
 
 def _moved(tensor: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:

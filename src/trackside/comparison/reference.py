@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from trackside.comparison import accuracy, matching, near_ties, sets
-from trackside.comparison.oracle import HALF_ULP, Answer, Oracle, jittered
+from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
 from trackside.records.errors import TracksideError
 from trackside.workload import cuda, formats, memory, state, tree
 from trackside.workload.channel import Channel
@@ -329,7 +329,7 @@ class _Reference:
         if precision != torch.float64 or not outputs:
             return None
         g = torch.Generator(self._device).manual_seed(seed)
-        moved = self._oracle.answer(jittered(made.rebuilt(), _BITS_JITTER, g), seed)
+        moved = self._oracle.answer_beside(made.rebuilt(), seed, (), lambda dtype: _BITS_JITTER, g)
         for path, value in outputs.items():
             other = moved[path]
             difference = accuracy.as_real(other).double() - accuracy.as_real(value).double()

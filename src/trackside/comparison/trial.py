@@ -27,11 +27,12 @@ from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
 from trackside.comparison.probing import probe, probe_in_a_row, probe_shapes, report_probes
 from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
 from trackside.comparison.trial_record import Context, Outcome, build_record, save_quads, unstarted_record
-from trackside.comparison.verdict import conclude, read
+from trackside.comparison.verdict import conclude, read, worst_of
 from trackside.machine.facts import facts as machine_facts
 from trackside.machine.telemetry import Kind, Recorder
 from trackside.records.compare import CompareRecord
 from trackside.records.errors import TracksideError
+from trackside.store.files import store_errors
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import Run, RunStore
 from trackside.workload import formats
@@ -126,8 +127,16 @@ class _Trial:
                     self._write(reason)
         if failure is not None:
             raise failure
-        save_quads(self.run_.folder, self.outcomes)
-        return self._write()
+        try:
+            with store_errors(self.run_.folder, "write raw quads to"):
+                save_quads(self.run_.folder, self.outcomes)
+            return self._write()
+        except TracksideError as error:
+            # Minutes of work: who cannot have the record shall at least know what it would say.
+            verdict = worst_of([outcome.verdict for outcome in self.outcomes])
+            raise TracksideError(
+                error.kind, f"{error.message}; not recorded, so not certified: {verdict}", error.remedy
+            ) from error
 
     def _write(self, failure: str | None = None) -> CompareRecord:
         sealed = seal(build_record(self.options, self.run_, self.context, self.outcomes, failure))
@@ -204,9 +213,15 @@ class _Trial:
 
     def _keep_telemetry(self, recorder: Recorder) -> None:
         telemetry = recorder.stop()
-        self.context.telemetry = telemetry.to_record()
-        if not self.options.checks_only:
-            telemetry.save(self.run_.folder / "telemetry.npz")
+        self.context.telemetry = record = telemetry.to_record()
+        if self.options.checks_only:
+            return
+        path = self.run_.folder / "telemetry.npz"
+        try:
+            telemetry.save(path)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            record["unknown"].append({"what": "raw telemetry", "why": f"not kept: {error.strerror}"})
 
     # -- one shape ---------------------------------------------------------------------------------
 

@@ -175,12 +175,12 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     if believed < _BELIEVED_SHARE * claimed and claimed > _WORTH_ASKING:
         ledger.failed(
             "clocks-agree",
-            f"the candidate's own clock says {_span(reading.speed)}, the judge's clock from go to "
-            f"private copy says {_span(judge)}",
+            f"the candidate's own clock says {_span(reading.speed)}, the judge's clock, "
+            f"which no candidate can reach, says {_span(judge)}",
         )
     elif judge.low <= 0:
         reasons.append(
-            f"the judge's clock cannot confirm the speedup: {_span(judge)} from go to private copy; "
+            f"the judge's clock cannot confirm the speedup: {_span(judge)}; "
             "a longer budget or a larger size would"
         )
         ledger.warned("clocks-agree", reasons[-1])

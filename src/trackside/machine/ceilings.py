@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from typing import Any
 from trackside.machine.facts import MachineFacts, facts, fingerprint
 from trackside.records.errors import ErrorKind, TracksideError
 from trackside.stats.spread import iqr_rel
+from trackside.store.files import write_json
 
 __all__ = ["FloorCeilings", "floor_ceilings"]
 
@@ -151,10 +151,10 @@ def _load(path: Path) -> FloorCeilings | None:
 
 
 def _store(path: Path, result: FloorCeilings) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False) as file:
-        json.dump(asdict(result), file)
-    os.replace(file.name, path)
+    # A cache only: on a full disk they are measured again next time.
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, asdict(result))
 
 
 def _measure_cpu(machine: MachineFacts, cpus: list[int]) -> FloorCeilings:

@@ -23,7 +23,7 @@ class Speedup(Part):
     confidence: float = 0.95
     metric: Literal["device", "wall"]
     bounded: float | None
-    """The ratio by the judge's own clock, from handing over the inputs to holding the outputs."""
+    """The ratio by the judge's own clock, which no candidate can reach."""
     bounded_low: float | None = None
     bounded_high: float | None = None
     lie_us: float | None = None

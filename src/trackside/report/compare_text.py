@@ -148,8 +148,8 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         rows.append(
             (
                 "judge's clock",
-                f"at least {speed['bounded_low']:.2f}× ({speed['bounded']:.2f}× in the middle), from handing "
-                f"inputs over to holding outputs; a liar could hide {duration(speed['lie_us'])} a call",
+                f"at least {speed['bounded_low']:.2f}× ({speed['bounded']:.2f}× in the middle), by a clock "
+                f"that no candidate can reach; a liar could hide {duration(speed['lie_us'])} a call",
             )
         )
     if statistics:
@@ -178,7 +178,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         rows.append(
             (
                 "",
-                f"{accuracy['checked_calls']} calls checked"
+                f"{_calls(accuracy['checked_calls'])} checked"
                 + (
                     f", {accuracy['screened_calls']} of {statistics['candidate_calls']} timed ones compared "
                     "with the baseline's"
