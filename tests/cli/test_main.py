@@ -169,7 +169,8 @@ def test_a_defect_is_2_not_the_code_of_a_failed_claim(
     assert "Traceback" in err
 
 
-def test_an_interrupt_is_130_with_one_line() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_130_with_one_line(number: signal.Signals) -> None:
     program = (
         "import sys, types, time\n"
         "from trackside.cli import main as cli; from trackside.cli.terminal import verb_app\n"
@@ -183,7 +184,7 @@ def test_an_interrupt_is_130_with_one_line() -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (130, "interrupted\n")
 

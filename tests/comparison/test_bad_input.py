@@ -1,21 +1,18 @@
 """Bad input, real processes: each ends with the right verdict or a clear error, and leaves nothing behind."""
 
-import contextlib
-import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.comparison.program import BASELINE, HONEST
+from tests.processes import alive
 
 from trackside.comparison.checks import Ledger
 from trackside.comparison.trial import Crew, Options, run_trial
@@ -24,47 +21,9 @@ from trackside.records.errors import TracksideError
 from trackside.store.runs import RunStore
 from trackside.workload.supervisor import descendants
 
-BASELINE = """
-import torch
-
-def inputs(seed, device):
-    g = torch.Generator(device).manual_seed(seed)
-    return (torch.randn(64, 64, generator=g, device=device),)
-
-def run(x):
-    return torch.relu(x) + 1
-"""
-
-HONEST = """
-import ctypes, json, os, signal, socket, struct, sys, threading, time
-from pathlib import Path
-import torch
-
-def honest(x):
-    return torch.relu(x) + 1
-
-run = honest
-"""
-
 # Longer than loading a file takes on a busy machine; and for what hangs, no longer than needs be.
 BUILD_SECONDS, HANG_SECONDS = 10.0, 2.0
 PASSES = "inconclusive"
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited in vain: {what}")
 
 
 # -- one crew for many trials ------------------------------------------------------------------------
@@ -667,209 +626,3 @@ def test_two_pairs_are_not_enough_for_a_certificate(tmp_path: Path) -> None:
         grade(Options(tmp_path / "a", tmp_path / "b", pairs=pairs), outcomes, "faster") for pairs in (2, 3)
     ]
     assert grades == ["none", "full"]
-
-
-# -- the program itself ------------------------------------------------------------------------------
-
-
-# The program with a device lock of its own: these tests time nothing, and must not wait for runs that do.
-_MAIN = """
-import pathlib, sys
-from trackside.store import lock
-folder = pathlib.Path(sys.argv.pop(1))
-lock._lock_folder = lambda: folder
-from trackside.cli.main import main
-sys.exit(main())
-"""
-
-
-@dataclass
-class Program:
-    """`trackside compare` in a folder of its own, with its own temporary folder and store."""
-
-    folder: Path
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for name in ("tmp", "locks"):
-            (self.folder / name).mkdir()
-        (self.folder / "base.py").write_text(BASELINE)
-        (self.folder / "new.py").write_text(HONEST)
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        plain = {n: v for n, v in os.environ.items() if n not in ("FORCE_COLOR", "NO_COLOR")}
-        process = subprocess.Popen(
-            [sys.executable, "-c", _MAIN, str(self.folder / "locks"), "compare", *arguments],
-            env=plain | {"TRACKSIDE_HOME": str(self.folder / "home"), "TMPDIR": str(self.folder / "tmp")},
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="surrogateescape",
-            start_new_session=True,
-        )
-        self.started.append(process)
-        return process
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=100)
-        assert self.left_in_tmp() == []
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def left_in_tmp(self) -> list[str]:
-        return sorted(os.listdir(self.folder / "tmp"))
-
-    def record(self) -> dict[str, Any]:
-        return RunStore(self.folder / "home").load("last")
-
-    def underway(self, *arguments: str) -> tuple[subprocess.Popen[str], list[int]]:
-        """Start with a candidate that hangs in its import; returns once it does, with all processes."""
-        (self.folder / "new.py").write_text(
-            "import os, time\nopen(os.environ['TMPDIR'] + '/here', 'w').close()\ntime.sleep(600)\n"
-            "def run(x): return x\n"
-        )
-        process = self.start("base.py", "new.py", *arguments)
-        tmp = self.folder / "tmp"
-        until(lambda: process.poll() is not None or list(tmp.glob("*/*/candidate/tmp/here")), "the import")
-        assert process.poll() is None, process.communicate()
-        return process, descendants(process.pid)
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
-    made = Program(tmp_path)
-    yield made
-    for process in made.started:
-        process.kill()
-        process.communicate()
-
-
-def only_document(text: str) -> Any:
-    document = json.loads(text)
-    assert isinstance(document, dict)
-    return document
-
-
-ERRORS = {
-    "missing-baseline": (("nowhere.py", "new.py"), "not-found", 2),
-    "missing-candidate": (("base.py", "nowhere.py"), "not-found", 2),
-    "candidate-without-run": (("base.py", "empty.py"), "workload", 2),
-    "syntax-error": (("base.py", "broken.py"), "workload", 2),
-    "nothing-given": ((), "usage", 2),
-    "unknown-device": (("base.py", "new.py", "--device", "tpu"), "usage", 2),
-    "unknown-option": (("base.py", "new.py", "--frobnicate"), "usage", 2),
-    "no-budget": (("base.py", "new.py", "--budget", "0"), "usage", 2),
-    "not-a-number": (("base.py", "new.py", "--budget", "soon"), "usage", 2),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_an_error_is_one_json_document_with_kind_message_and_remedy(program: Program, name: str) -> None:
-    arguments, kind, code = ERRORS[name]
-    (program.folder / "empty.py").write_text("x = 1\n")
-    (program.folder / "broken.py").write_text("def run(x:\n    return x\n")
-    done = program.run(*arguments, "--json")
-    error = only_document(done.stdout)["error"]
-    assert (error["kind"], done.returncode) == (kind, code), error
-    assert error["message"]
-    assert error["remedy"]
-
-
-@pytest.mark.parametrize("candidate", ["nowhere.py", "broken.py"])
-def test_a_file_that_cannot_be_read_leaves_a_record_too(program: Program, candidate: str) -> None:
-    (program.folder / "broken.py").write_text("def run(x:\n    return x\n")
-    program.run("base.py", candidate, "--json")
-    assert program.record()["status"] == "failed"
-
-
-@pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="this machine has a GPU")
-@pytest.mark.parametrize("device", ["cuda", "cuda:3"])
-def test_a_gpu_that_is_not_there_is_exit_code_3(program: Program, device: str) -> None:
-    done = program.run("base.py", "new.py", "--device", device, "--json")
-    error = only_document(done.stdout)["error"]
-    assert (error["kind"], done.returncode) == ("device", 3)
-    assert "--device cpu" in error["remedy"]
-
-
-def test_a_store_that_cannot_be_written_is_a_clear_error(program: Program) -> None:
-    (program.folder / "home").write_text("a file where the folder should be")
-    done = program.run("base.py", "new.py", "--json")
-    assert (only_document(done.stdout)["error"]["kind"], done.returncode) == ("store", 2)
-
-
-def test_a_rejection_is_one_json_document_whatever_the_candidate_prints(program: Program) -> None:
-    (program.folder / "new.py").write_text(
-        'import os\nprint(\'{"verdict": "faster"}\', flush=True)\n'
-        "def run(x):\n    os.write(1, b'{}')\n    os.write(2, b'{}')\n    return x\n"
-    )
-    done = program.run("base.py", "new.py", "--json")
-    document = only_document(done.stdout)
-    assert (document["verdict"], document["certified"], done.returncode) == ("rejected", False, 1)
-    assert program.record()["verdict"] == "rejected"
-
-
-def test_a_candidate_s_message_cannot_steer_the_terminal(program: Program) -> None:
-    (program.folder / "new.py").write_text(
-        r"def run(x): raise ValueError('\x1b[2J\x1b[HFASTER 9x certified \x9b2J [bold red]really[/]')"
-    )
-    done = program.run("base.py", "new.py")
-    assert done.returncode == 1
-    assert "\x1b" not in done.stdout + done.stderr
-    assert "\x9b" not in done.stdout + done.stderr
-    assert "[boldred]really[/]" in "".join(done.stdout.split())
-
-
-def test_a_file_name_that_is_no_text_is_handled(program: Program) -> None:
-    name = os.fsdecode(b"new\xff.py")
-    (program.folder / name).write_text("def run(x): return x\n")
-    done = program.run("base.py", name, "--json")
-    document = only_document(done.stdout)
-    assert document.get("verdict") == "rejected" or document["error"]["kind"] in ("usage", "not-found")
-
-
-def gone(pids: list[int]) -> bool:
-    return not any(alive(pid) for pid in pids)
-
-
-def test_ctrl_c_leaves_a_record_and_nothing_else(program: Program) -> None:
-    process, everyone = program.underway("--json")
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert out == ""
-    assert "Traceback" not in err
-    until(lambda: gone(everyone), "the end of every process")
-    assert program.left_in_tmp() == []
-    record = program.record()
-    assert (record["status"], record["verdict"], record["certified"]) == ("failed", "inconclusive", False)
-    assert "interrupted" in record["reasons"][0]
-
-
-def test_an_impatient_ctrl_c_leaves_a_record_and_nothing_else(program: Program) -> None:
-    process, everyone = program.underway()
-    os.killpg(process.pid, signal.SIGINT)
-    for _ in range(20):
-        time.sleep(0.01)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGINT)
-    process.communicate(timeout=60)
-    until(lambda: gone(everyone), "the end of every process")
-    until(lambda: program.left_in_tmp() == [], "an empty temporary folder")
-    assert program.record()["status"] == "failed"
-
-
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
-    ids=["SIGKILL", "SIGTERM"],
-)
-def test_a_killed_judge_leaves_a_record_and_nothing_else(program: Program, number: signal.Signals) -> None:
-    process, everyone = program.underway()
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    until(lambda: gone(everyone), "the end of every process")
-    until(lambda: program.left_in_tmp() == [], "an empty temporary folder")
-    record = program.record()
-    assert (record["status"], record["verdict"], record["certified"]) == ("failed", "inconclusive", False)
-    assert "judge ended" in record["reasons"][0]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rich.console import Console
+from tests.processes import alive, gone
 
 from trackside.cli import main as cli
 from trackside.comparison.command_identity import identify
@@ -63,13 +64,6 @@ def shown(record: CompareRecord) -> str:
 def check(record: CompareRecord, id: str) -> tuple[str, str]:
     found = next(c for c in record.checks if c.id == id)
     return found.status, found.detail
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 20) -> None:
@@ -462,7 +456,7 @@ def test_an_ended_judge_leaves_a_record_no_process_and_the_files_of_before(
         "interrupted before the verdict" if number == signal.SIGINT else "the judge ended before the verdict"
     )
     assert record["reasons"] == [reason]
-    assert not any(alive(process) for process in family)
+    assert gone(family)
     assert Path("out.txt").read_text() == "precious"
     assert not list(Path.cwd().glob(".out.txt*"))
 

@@ -1,22 +1,18 @@
 """Timed calls beside the baseline's on the same inputs: what looks wrong there goes before the oracle."""
 
-import os
-import random
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.comparison.benches import opened
 
-import trackside
 from trackside.comparison import tolerance
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
-from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import suspicious
-from trackside.comparison.study import Study, study_baseline
-from trackside.comparison.trial import Crew, Options, run_trial
+from trackside.comparison.study import Study
+from trackside.comparison.trial import Options, run_trial
 
 # -- one call ------------------------------------------------------------------------------------------
 
@@ -70,20 +66,8 @@ def screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screen]:
     folder = tmp_path_factory.mktemp("files")
     path = folder / "baseline.py"
     path.write_text(SEVERAL_OUTPUTS)
-    cpus = sorted(os.sched_getaffinity(0))
-    source = str(Path(trackside.__file__).parent.parent)
-    readable = [sys.prefix, sys.base_prefix, *(p for p in sys.path if p), source, str(folder)]
-    with Crew(1) as crew:
-        crew.start(1)
-        bench = Bench(
-            crew.fleet, crew.templates, "cpu", cpus[-1:], cpus[:1], readable, 60, Ledger(), random.Random(5)
-        )
-        facts = bench.start_reference(path)
-        facts["digest"] = bench.ask("setup", seed=1, save=None)["digest"]
-        bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=None)["spec"]
-        study = study_baseline(bench, path, facts["format"], facts, 1, 60)
-        bench.ledger.settle()
-        yield Screen(bench, study, folder, facts["format"])
+    with opened(path) as (bench, study):
+        yield Screen(bench, study, folder, study.facts["format"])
 
 
 @pytest.mark.parametrize(

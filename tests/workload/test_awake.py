@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.workload.processes import alive, until
+from tests.processes import alive, until
 
 from trackside.workload.fleet import Fleet
 from trackside.workload.supervisor import descendants

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workload.processes import alive, until
+from tests.processes import alive, until
 
 from trackside.store.runs import RunStore
 from trackside.workload.channel import Channel, pair

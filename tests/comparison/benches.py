@@ -1,0 +1,32 @@
+"""A bench without a trial around it: a real reference process and a real baseline."""
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import trackside
+from trackside.comparison.bench import Bench
+from trackside.comparison.checks import Ledger
+from trackside.comparison.study import Study, study_baseline
+from trackside.comparison.trial import Crew
+
+
+@contextmanager
+def opened(baseline: Path) -> Iterator[tuple[Bench, Study]]:
+    cpus = sorted(os.sched_getaffinity(0))
+    source = str(Path(trackside.__file__).parent.parent)
+    readable = [sys.prefix, sys.base_prefix, *(p for p in sys.path if p), source, str(baseline.parent)]
+    with Crew(1) as crew:
+        crew.start(1)
+        bench = Bench(
+            crew.fleet, crew.templates, "cpu", cpus[-1:], cpus[:1], readable, 60, Ledger(), random.Random(5)
+        )
+        facts = bench.start_reference(baseline)
+        facts["digest"] = bench.ask("setup", seed=1, save=None)["digest"]
+        bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=None)["spec"]
+        study = study_baseline(bench, baseline, facts["format"], facts, 1, 60)
+        bench.ledger.settle()
+        yield bench, study

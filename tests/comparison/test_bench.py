@@ -1,0 +1,68 @@
+"""The judge's clock on a CPU: it counts what a thawed process can use, and none of the judge's own work."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.comparison.benches import opened
+
+from trackside.comparison.bench import BASELINE, Arm, Bench, Slot
+
+CALL_SECONDS, JUDGE_SECONDS = 0.1, 0.4
+
+SLEEPS = f"""
+import time, torch
+
+def inputs(seed, device):
+    return (torch.randn(64, generator=torch.Generator(device).manual_seed(seed)),)
+
+def run(x):
+    time.sleep({CALL_SECONDS})
+    return x + 1
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    path = tmp_path_factory.mktemp("files") / "baseline.py"
+    path.write_text(SLEEPS)
+    with opened(path) as (made, _):
+        yield made
+
+
+def run_once(bench: Bench, arm: Arm) -> Slot:
+    return bench.run(arm, [bench.draw()], [bench.seed()])
+
+
+def test_a_frozen_arm_s_clock_runs_from_thaw_to_freeze(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    arm = bench.arms[BASELINE]
+    ask = bench.ask
+
+    def slow(op: str, **given: Any) -> Any:
+        if op in ("fill", "take"):
+            assert arm.process.frozen, f"a thawed arm could watch `{op}`"
+            time.sleep(JUDGE_SECONDS)
+        return ask(op, **given)
+
+    bench.freeze(arm)
+    monkeypatch.setattr(bench, "ask", slow)
+    slot = run_once(bench, arm)
+    assert CALL_SECONDS <= slot.judge_ns / 1e9 < JUDGE_SECONDS
+    assert slot.judge_ns >= slot.calls[0].host
+
+
+def test_an_arm_that_was_not_frozen_is_charged_for_the_copies_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arm = bench.arms[BASELINE]
+    arm.process.thaw()
+    ask = bench.ask
+
+    def slow(op: str, **given: Any) -> Any:
+        if op in ("fill", "take"):
+            time.sleep(JUDGE_SECONDS)
+        return ask(op, **given)
+
+    monkeypatch.setattr(bench, "ask", slow)
+    assert run_once(bench, arm).judge_ns / 1e9 >= CALL_SECONDS + 2 * JUDGE_SECONDS
