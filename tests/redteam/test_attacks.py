@@ -59,6 +59,7 @@ HONEST = (
     "kb_built_in_other_order",
     "kb_renamed_statistics",
     "masked_select",
+    "masked_select_ties",
     "python_count",
     "real_part_view",
     "scratch_in_state",
