@@ -53,6 +53,7 @@ NOT_CAUGHT_YET = ("lookahead_batch",)
 HONEST = (
     "dict_order_alias",
     "fft_convolution",
+    "freed_state",
     "fused_adam",
     "fused_qkv",
     "kb_buffers_renamed",
