@@ -85,6 +85,10 @@ def test_other_shapes_types_and_values_differ() -> None:
 ULP = 2.0**-23
 
 
+def _no_place(x: torch.Tensor, place: int, largest: bool) -> int:
+    return -1
+
+
 def _beside(values: torch.Tensor, leaf: Callable[[torch.Tensor], Any], **changes: Any) -> matching.Beside:
     """As if `values` were what float32 arithmetic compares: an ulp moves each by up to 2**-23."""
     g = torch.Generator().manual_seed(11)
@@ -96,6 +100,7 @@ def _beside(values: torch.Tensor, leaf: Callable[[torch.Tensor], Any], **changes
         "hardly": lambda: moved(2.0**-40),
         "moved": lambda ulps: moved(ulps * ULP),
         "ulps": (1.0, 4.0, 16.0),
+        "at_extreme": _no_place,
         "widest": 2.0**16,
         "late": lambda: False,
     }
@@ -188,10 +193,10 @@ def test_where_the_oracle_fails_beside_the_inputs_nothing_is_excused() -> None:
 def test_an_index_that_is_repeated_is_not_excused_by_the_oracle_s_neighbours() -> None:
     wanted = torch.arange(6).reshape(1, 6)
     found = torch.tensor([[0, 0, 2, 3, 4, 5]])
-    beside = matching.Beside(lambda: wanted, lambda ulps: found, (1.0,), 1.0, lambda: False)
+    beside = matching.Beside(lambda: wanted, lambda ulps: found, (1.0,), _no_place, 1.0, lambda: False)
     assert matching.unexcused(found, wanted, wanted, [], beside).nonzero().tolist() == [[0, 1]]
     swapped = torch.tensor([[1, 0, 2, 3, 4, 5]])
-    beside = matching.Beside(lambda: wanted, lambda ulps: swapped, (1.0,), 1.0, lambda: False)
+    beside = matching.Beside(lambda: wanted, lambda ulps: swapped, (1.0,), _no_place, 1.0, lambda: False)
     assert not bool(matching.unexcused(swapped, wanted, wanted, [], beside).any())
 
 
@@ -210,7 +215,7 @@ def test_a_count_may_be_off_by_as_many_as_rounding_turns() -> None:
     assert not bool(matching.unexcused(found, wanted, wanted, [], beside))
     assert bool(matching.unexcused(found + 1, wanted, wanted, [], beside))
     # Every number between those that were drawn will do.
-    beside = matching.Beside(lambda: wanted, lambda ulps: wanted + 4, (1.0,), 1.0, lambda: False)
+    beside = matching.Beside(lambda: wanted, lambda ulps: wanted + 4, (1.0,), _no_place, 1.0, lambda: False)
     assert not bool(matching.unexcused(wanted + 2, wanted, wanted, [], beside))
 
 
@@ -240,7 +245,13 @@ def test_only_whole_numbers_are_excused_as_such() -> None:
 
 def test_a_place_without_dimensions_is_no_count_between_two_others() -> None:
     x = torch.tensor([3.0, 1.0, 7.0, 7.0, 2.0])
-    nothing = _beside(torch.zeros(3, dtype=torch.float64), _count, hardly=lambda: 2, moved=lambda ulps: 2)
+    nothing = _beside(
+        torch.zeros(3, dtype=torch.float64),
+        _count,
+        hardly=lambda: 2,
+        moved=lambda ulps: 2,
+        at_extreme=lambda x, place, largest: place,
+    )
     assert matching.number_excused(3, 2, 2, [x], nothing)
     assert not matching.number_excused(1, 2, 2, [x], nothing)
     assert not matching.number_excused(1, 0, 4, [torch.tensor([9.0, 1.0, 7.0, 5.0, 2.0])], nothing)
@@ -249,3 +260,17 @@ def test_a_place_without_dimensions_is_no_count_between_two_others() -> None:
 def test_places_in_floats_of_one_byte_are_compared_too() -> None:
     x = torch.tensor([[1.0, 2.0, 2.0, 0.5]]).to(torch.float8_e4m3fn)
     assert bool(matching.acceptable(*(torch.tensor([[i]]) for i in (2, 1, 1)), [x]).all())
+
+
+def test_a_count_that_happens_to_point_at_a_smallest_value_is_no_place() -> None:
+    x = torch.relu(torch.randn(1000, generator=torch.Generator().manual_seed(6)) - 1)
+    right = int((x > 0).sum())
+    other = next(i for i in range(right + 20, 1000) if x[i] == 0)
+    assert x[right] == 0, "else nothing points at anything"
+    drawn = {"hardly": lambda: right, "moved": lambda ulps: right}
+    count = _beside(torch.zeros(3, dtype=torch.float64), _count, **drawn)
+    assert not matching.number_excused(other, right, right, [x], count)
+    place = _beside(
+        torch.zeros(3, dtype=torch.float64), _count, at_extreme=lambda x, place, largest: place, **drawn
+    )
+    assert matching.number_excused(other, right, right, [x], place)

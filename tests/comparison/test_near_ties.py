@@ -16,7 +16,7 @@ from trackside.comparison.oracle import Oracle
 def beside(call: Any, *inputs: torch.Tensor, precision: torch.dtype | None = torch.float64) -> Beside:
     oracle = Oracle(types.SimpleNamespace(call=lambda state, args: call(*args), reference=None), "cpu")
     oracle.use_precision(precision)
-    made: Any = types.SimpleNamespace(tensors=list(inputs), rebuilt=lambda: inputs)
+    made: Any = types.SimpleNamespace(tensors=list(inputs), rebuilt=lambda tensors=inputs: tuple(tensors))
     wanted = oracle.answer(inputs, 0)["out"]
     return near_ties.beside(oracle, "out", wanted, made, 0, ())
 
@@ -90,3 +90,11 @@ def test_a_slow_oracle_is_asked_no_more_after_its_time(monkeypatch: pytest.Monke
     assert drawn.moved(1.0) is not None
     now[0] = 1e4
     assert drawn.moved(1.0) is None
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_a_place_follows_the_extreme_and_a_count_does_not(largest: bool) -> None:
+    x = torch.relu(torch.randn(64, generator=torch.Generator().manual_seed(2)))
+    find = torch.argmax if largest else torch.argmin
+    assert int(beside(lambda x: find(x), x).at_extreme(x, 40, largest)) == 40
+    assert int(beside(lambda x: (x > 0).sum(), x).at_extreme(x, 40, largest)) != 40

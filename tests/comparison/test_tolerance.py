@@ -124,8 +124,20 @@ def test_relative_error_of_nothing_is_zero() -> None:
     assert tolerance.relative_error({}) == {"rms": 0.0, "max": 0.0}
 
 
-def test_elements_beyond_are_counted_by_whole_bins() -> None:
-    allowances = {name: tolerance.Allowance(1.0, 4.0) for name in "12"}
-    bins = {"1": [30.0, 0.0, 5.0, 1.0], "2": [970.0, 0.0, 1.0, 1.0]}
-    assert tolerance.elements_beyond(bins, allowances) == 30
-    assert tolerance.elements_beyond({"2": bins["2"]}, allowances) == 0
+def test_elements_beyond_are_as_many_as_make_up_the_sum_of_squares() -> None:
+    allowances = {name: tolerance.Allowance(1.0, 4.0) for name in "123"}
+    one_of_thousand = [1000.0, 5.0**2 + 0.1, 5.0, 1.0]
+    in_the_mean = [30.0, 30 * 2.0**2, 5.0, 1.0]
+    within_both = [970.0, 1.0, 1.0, 1.0]
+    bins = {"1": one_of_thousand, "2": in_the_mean, "3": within_both}
+    assert 1 <= tolerance.elements_beyond({"1": one_of_thousand}, allowances) < 2
+    assert 31 <= tolerance.elements_beyond(bins, allowances) < 32
+    assert tolerance.elements_beyond({"3": within_both}, allowances) == 0
+
+
+def test_a_declared_tolerance_never_refuses_the_baseline_itself() -> None:
+    g = torch.Generator().manual_seed(4)
+    a, b = torch.randn(64, 256, generator=g), torch.randn(256, 64, generator=g)
+    # Sums that cancel: what is left is small, its error is not.
+    exact = a.double() @ b.double()
+    assert within(a @ b, a @ b, exact, rms=1e-9, max=1e-8)

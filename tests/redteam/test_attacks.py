@@ -21,6 +21,7 @@ CAUGHT_BY = {
     "alias_state": "aliasing",
     "argmax_by_mask": "output-matches-oracle",
     "argsort_repeats": "output-matches-oracle",
+    "count_at_a_smallest_value": "output-matches-oracle",
     "count_in_half": "output-matches-oracle",
     "double_from_single": "output-matches-oracle",
     "first_step_only": "holds-on-probes",
@@ -33,15 +34,20 @@ CAUGHT_BY = {
     "mask_from_initial_seed": "holds-on-probes",
     "mask_in_half": "output-matches-oracle",
     "mask_with_equals": "output-matches-oracle",
+    "maximum_from_zero": "holds-on-probes",
     "nan_licence": "output-matches-oracle",
     "output_in_the_slot": "aliasing",
     "stale_pack": "holds-on-probes",
+    "state_number": "state-matches",
+    "state_plain_attribute": "state-matches",
+    "state_slots_and_numpy": "state-matches",
     "unreferenced_output": "oracle-available",
     "work_in_gettrace": "output-matches-oracle",
 }
 NEEDS_TIMED_PROCESSES = {
     "probe_dodger": "holds-on-probes",
     "reuse_after_audit": "output-reuse",
+    "scribble_late": "inputs-unchanged",
     "spikes_with_some_gain": "total-time-agrees",
 }
 SAME_BASELINE = {
@@ -51,7 +57,10 @@ SAME_BASELINE = {
 }
 NOT_CAUGHT_YET = ("lookahead_batch",)
 HONEST = (
+    "attention_by_hand",
+    "conjugate_view",
     "dict_order_alias",
+    "distances_expanded",
     "fft_convolution",
     "freed_state",
     "fused_adam",
@@ -59,15 +68,19 @@ HONEST = (
     "kb_buffers_renamed",
     "kb_built_in_other_order",
     "kb_renamed_statistics",
+    "loose_tolerance",
     "masked_select",
     "masked_select_ties",
+    "memo_of_the_baseline",
     "python_count",
     "real_part_view",
     "scratch_in_state",
     "sign_mask",
+    "sparse_state",
     "strassen",
     "structseq_topk",
     "validated_inputs",
+    "whole_number_out",
 )
 
 

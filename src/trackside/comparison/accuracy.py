@@ -23,7 +23,7 @@ _PIECE = 1 << 17
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _bin_index(oracle: torch.Tensor) -> torch.Tensor:

@@ -114,6 +114,9 @@ class Bench:
         self._cpus, self._judge_cpus, self._readable = cpus, judge_cpus, readable
         self.build_timeout = build_timeout
         self.ledger, self.rng = ledger, rng
+        # Workers can read the seeds of their calls, and a few hundred foretell all that this generator gives:
+        # inputs, orders and moments of checks come from another.
+        self._call_seeds = random.Random(rng.getrandbits(128))
         self._next = 0
         self.reference: Process
         self.arms: dict[str, Arm] = {}
@@ -122,8 +125,6 @@ class Bench:
         self.contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
         self.output_bytes = 1 << 16
         self.derive = False
-        self.seeded = True
-        """Whether the random state is set before each call; costs host time that timed calls need not pay."""
         self.baseline: Path
         self.build_seconds = 0.0
         """Time of first loads, set-ups and calls, which may compile: not on the budget's account."""
@@ -133,6 +134,11 @@ class Bench:
         return self._next
 
     def seed(self) -> int:
+        """The random seed of a call."""
+        return self._call_seeds.getrandbits(62)
+
+    def set_seed(self) -> int:
+        """The random seed of a set of inputs, which no worker is told."""
         return self.rng.getrandbits(62)
 
     # -- the reference process -------------------------------------------------------------------
@@ -187,13 +193,13 @@ class Bench:
     def draw(self, kind: str = "fresh", base: int | None = None) -> int | None:
         """A new set's id, or None when that kind of set cannot be made from these inputs."""
         set_id = self.id()
-        answer = self.ask("draw", id=set_id, kind=kind, seed=self.seed(), shape=self.shape, base=base)
+        answer = self.ask("draw", id=set_id, kind=kind, seed=self.set_seed(), shape=self.shape, base=base)
         return None if "skipped" in answer else set_id
 
     def draw_many(self, count: int, kind: str = "fresh") -> list[int]:
         """Ids of that many new sets."""
         made = [self.id() for _ in range(count)]
-        self.ask("draw_many", ids=made, kind=kind, seeds=[self.seed() for _ in made], shape=self.shape)
+        self.ask("draw_many", ids=made, kind=kind, seeds=[self.set_seed() for _ in made], shape=self.shape)
         return made
 
     def draw_timed(self, count: int = 1) -> list[int]:
@@ -372,7 +378,6 @@ class Bench:
             slots=slots + slots[-1:] * repeat,
             seeds=[*seeds, *list(seeds[-1:]) * repeat],
             mode=mode or ("plain" if self.device == "cpu" else "cold"),
-            seeded=self.seeded or keep,
             carry=carry,
             decoys=self._decoys(count, len(sets)),
             keep=keep,

@@ -24,8 +24,8 @@ _SAMPLED_ROWS = 64
 _TIE_DRAWS = 8
 # Draws of one ulp each that suffice to excuse an index, even at an exact tie: any order of equals will do.
 _INDEX_DRAWS = 2
-# Draws of each scale that show which way a near tie may fall.
-_DRAWS = 8
+# Draws of each scale that show which way a near tie may fall; if but some are left that did not, more.
+_DRAWS, _MORE_DRAWS = 8, 32
 # How many elements may be excused: some, since what is rare may happen twice, and so many times as many as
 # rounding turns in the baseline or in the oracle. bfloat16 turns thousands of times as many as float32.
 _SOME, _TIMES = 8, 8
@@ -92,6 +92,8 @@ class Beside:
     """Moved by up to so many ulps of the inputs' types."""
     ulps: tuple[float, ...]
     """What rounding is worth, rising."""
+    at_extreme: Callable[[torch.Tensor, int, bool], Any]
+    """With that element of that input made its one largest value, or its one smallest."""
     widest: float
     """The ulps that a baseline much narrower than its inputs is worth."""
     late: Callable[[], bool]
@@ -166,12 +168,11 @@ def _excused_near(
         return int(near.sum()) > few
 
     middle, widest = beside.ulps[len(beside.ulps) // 2], beside.ulps[-1]
-    for n in range(_DRAWS):
+    for n in range(_MORE_DRAWS):
         for ulps in beside.ulps:
             draw(ulps)
-        if torch.equal(excused, near):
-            break
-        if n and too_many():
+        left = int((near & ~excused).sum())
+        if not left or (n and too_many()) or (n + 1 >= _DRAWS and left > _SOME) or beside.late():
             break
     if too_many():
         return torch.zeros_like(near)
@@ -192,14 +193,14 @@ def number_excused(
 ) -> bool:
     """Whether a plain int or bool lies among the oracle's, the baseline's and what rounding makes of them.
 
-    One that points at an input's largest or smallest value is no count but a place: there only another place
-    with that value will do, or one that rounding gives.
+    One that points at an input's largest or smallest value, and follows when that is put elsewhere, is no
+    count but a place: there only another place with that value will do, or one that rounding gives.
     """
     mine, *values = (_whole(value) for value in (found, wanted, base))
     known = [value for value in values if value is not None]
     if mine is None or len(known) < len(values):
         return False
-    if (ranked := _ranked_by(known[0], inputs)) is not None:
+    if (ranked := _ranked_by(known[0], inputs, beside)) is not None:
         if 0 <= mine < ranked.numel() and bool(ranked[mine] == ranked[known[0]]):
             return True
         near = _drawn(lambda: beside.moved(beside.ulps[0]), _DRAWS)
@@ -225,13 +226,19 @@ def _drawn(draw: Callable[[], Any], times: int) -> Iterator[Any]:
             yield value
 
 
-def _ranked_by(place: int, inputs: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """The input, flat, whose largest or smallest value lies at that place."""
+def _ranked_by(place: int, inputs: Sequence[torch.Tensor], beside: Beside) -> torch.Tensor | None:
+    """The input, flat, whose largest or smallest value the oracle points at, wherever that lies."""
     for x in inputs:
         if x.is_floating_point() and 0 <= place < x.numel() and x.numel() > 1:
             flat = _sortable(x).reshape(-1)
-            if bool(flat[place] == flat.max()) or bool(flat[place] == flat.min()):
-                return flat
+            for largest in (True, False):
+                extreme = flat.max() if largest else flat.min()
+                # Far from the place, so that no count comes to point there by chance.
+                elsewhere = (place + x.numel() // 2) % x.numel()
+                if bool(flat[place] == extreme) and (
+                    _whole(beside.at_extreme(x, elsewhere, largest)) == elsewhere
+                ):
+                    return flat
     return None
 
 

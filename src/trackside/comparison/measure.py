@@ -329,6 +329,11 @@ def _check_quad(
             break
         if due or study.random or suspicious(bench, study, call, standard):
             result.oracle_seconds += _consult_oracle(bench, study, call, standard)
+    if bench.device == "cpu":
+        # The candidate's last run left its inputs where they were given to it, one place for each call.
+        last = table[CANDIDATE, 1].calls
+        place = bench.rng.randrange(len(last))
+        check_inputs(bench, bench.arms[CANDIDATE], place, last[place].set, window=bench.rng.random())
     for name, _, slot in slots:
         if name == CANDIDATE and slot.hooks:
             bench.ledger.failed("harness-intact", f"the candidate left {', '.join(slot.hooks)} installed")

@@ -52,6 +52,19 @@ def beside(
             return None
         return value.to(wanted.dtype)
 
+    def at_extreme(tensor: torch.Tensor, place: int, largest: bool) -> Any:
+        bent = tensor.detach().clone().reshape(-1)
+        reach = bent.double().abs().max().clamp_min(1.0)
+        bent[place] = (2 * reach if largest else -2 * reach).to(bent.dtype)
+        moved = bent.reshape(tensor.shape).requires_grad_(tensor.requires_grad)
+        try:
+            inputs = made.rebuilt([moved if t is tensor else t for t in made.tensors])
+            return oracle.answer(inputs, seed, earlier).get(path)
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception:
+            return None
+
     ulp = oracle.ulp(made.tensors)
     least = math.inf if oracle.precision is None else _TIE_JITTER[oracle.precision]
     return Beside(
@@ -59,5 +72,6 @@ def beside(
         moved=lambda ulps: draw(lambda dtype: 2 * ulps * HALF_ULP[dtype]),
         ulps=_ULPS if ulp < HALF_ULP[torch.float16] else _ULPS_OF_16_BITS,
         widest=_NARROWEST / ulp if ulp else 0.0,
+        at_extreme=at_extreme,
         late=lambda: time.monotonic() > until,
     )

@@ -54,8 +54,22 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return value
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.drew = self.drew or torch.Tag.nondeterministic_seeded in func.tags
-        return func(*tree_map(self._widen, args), **tree_map(self._widen, kwargs or {}))
+        wide, named = tree_map(self._widen, args), tree_map(self._widen, kwargs or {})
+        if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*wide, **named)
+        # The tag says that it may draw; attention without dropout bears it and does not.
+        before = _random_states()
+        made = func(*wide, **named)
+        own = any(isinstance(v, torch.Generator) for v in (*args, *(kwargs or {}).values()))
+        self.drew = own or any(not torch.equal(a, b) for a, b in zip(before, _random_states(), strict=True))
+        return made
+
+
+def _random_states() -> list[torch.Tensor]:
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
+    return [generator.get_state() for generator in generators]
 
 
 class Oracle:
@@ -100,9 +114,13 @@ class Oracle:
             if tensor.requires_grad and tensor.grad is not None:
                 found[f"in:{i}.grad"] = tensor.grad
         if self.changed_state:
-            now = state.walk(held)
+            now = state.leaves(held)
             found.update({f"state:{path}": now[path] for path in self.changed_state if path in now})
-        return {path: v.detach() if isinstance(v, torch.Tensor) else v for path, v in found.items()}
+        return {
+            # Where copies of outputs lie too, whatever device the baseline returns its on.
+            path: v.detach().to(self.device) if isinstance(v, torch.Tensor) else v
+            for path, v in found.items()
+        }
 
     def _call(self, held: Any, inputs: Any) -> tuple[Any, list[torch.Tensor]]:
         """What comes out, and the widened inputs that went in."""

@@ -39,6 +39,7 @@ class _Look:
     check: str
     name: str
     normwise: bool
+    floats_only: bool
 
     @property
     def probing(self) -> bool:
@@ -62,10 +63,17 @@ def check_call(
     standard: Call,
     check: str = "output-matches-oracle",
     label: str = "",
+    *,
     normwise: bool = False,
+    floats_only: bool = False,
 ) -> None:
-    """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs."""
-    look = _Look(bench, study, call, standard, check, label or f"call {call.id}", normwise)
+    """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs.
+
+    Args:
+        normwise: hold every element to what the largest values allow.
+        floats_only: let integers, booleans and plain whole numbers be what they are.
+    """
+    look = _Look(bench, study, call, standard, check, label or f"call {call.id}", normwise, floats_only)
     _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs)
     for fact, leaf in zip(call.leaves, bench.errors(call), strict=True):
         _check_leaf(look, fact, leaf)
@@ -194,7 +202,8 @@ def _check_leaf(look: _Look, fact: dict[str, Any], leaf: dict[str, Any]) -> None
     if leaf.get("missing"):
         return
     if "mismatches" in leaf:
-        _check_exact(look, fact, leaf, check)
+        if not look.floats_only or leaf["dtype"] == "shape":
+            _check_exact(look, fact, leaf, check)
     elif leaf["nonfinite"] and not _excused(look, fact):
         look.failed(
             check,

@@ -1,12 +1,16 @@
 """The kinds of probes: the judge asks for them by name, the reference process makes them."""
 
-__all__ = ["NORMWISE", "PROBES", "SCALES"]
+__all__ = ["FLOATS_ONLY", "NORMWISE", "PROBES", "SCALES"]
 
 SCALES = {"small": 2.0**-6, "large": 2.0**3, "huge": 2.0**8, "extreme": 2.0**100}
 """Powers of two change no rounding. The huge one overflows exponentials that nobody tamed, the extreme one
 squares of float32, by so much that no order of factors would save them."""
 
-NORMWISE = frozenset({"one-element", "mixed-scales"})
-"""Probes that mix magnitudes: fast transforms are as exact as the largest value allows, and legal."""
+NORMWISE = frozenset({"negative", "one-element", "mixed-scales"})
+"""Probes that make outputs of very unequal size, by mixing magnitudes or since nothing cancels: there fast
+transforms are as exact as the largest value allows, and legal."""
 
-PROBES = ("signs", *SCALES, "one-element", "mixed-scales")
+FLOATS_ONLY = frozenset({"extreme"})
+"""Probes on which indices, counts and masks say nothing: what they are made from underflows into ties."""
+
+PROBES = ("signs", "negative", *SCALES, "one-element", "mixed-scales")

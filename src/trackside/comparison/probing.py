@@ -9,8 +9,16 @@ from trackside.comparison.audit import check_kept
 from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call
 from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
-from trackside.comparison.probe_kinds import NORMWISE, PROBES
-from trackside.comparison.study import AUDIT_SLOTS, BROKEN, Study, changes_later, dtype_of, fit_outputs
+from trackside.comparison.probe_kinds import FLOATS_ONLY, NORMWISE, PROBES
+from trackside.comparison.study import (
+    AUDIT_SLOTS,
+    BROKEN,
+    Study,
+    changes_later,
+    dtype_of,
+    fit_outputs,
+    oracle_is_finite,
+)
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
 
@@ -38,7 +46,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
             continue
         seed = bench.seed()
         try:
-            finite = study.random or bench.ask("answer", set=made, seed=seed)["finite"]
+            finite = study.random or oracle_is_finite(bench, study, made, seed)
             expected = bench.run(base, [made], [seed]) if finite else None
         except TracksideError as error:
             study.probes[kind] = f"not counted: the baseline refuses it ({error.message[:100]})"
@@ -48,7 +56,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
             study.probes[kind] = "not counted: the oracle is not finite there"
             bench.ask("forget", sets=[sample, made], calls=[])
             continue
-        if not _baseline_passes(bench, study, expected.calls[0]):
+        if not _baseline_copes(bench, study, expected.calls[0]):
             study.probes[kind] = "not counted: the baseline itself fails there"
             bench.forget([expected])
             bench.ask("forget", sets=[sample], calls=[])
@@ -126,11 +134,11 @@ def _probe_once(bench: Bench, study: Study, base: Arm, cand: Arm, kind: str) -> 
     if made is None:
         return
     seed = bench.seed()
-    counts = study.random or bench.ask("answer", set=made, seed=seed)["finite"]
+    counts = study.random or oracle_is_finite(bench, study, made, seed)
     # Where it does not count both run all the same, so that neither has had more calls.
     second = made if counts else sample
     expected = bench.run(base, [sample, second], [seed, seed])
-    counts = counts and _baseline_passes(bench, study, expected.calls[1])
+    counts = counts and _baseline_copes(bench, study, expected.calls[1])
     slot = bench.run(cand, [sample, made if counts else sample], [seed, seed])
     if counts:
         _check_probe(bench, study, slot.calls[1], expected.calls[1], kind)
@@ -139,7 +147,16 @@ def _probe_once(bench: Bench, study: Study, base: Arm, cand: Arm, kind: str) -> 
 
 
 def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: str) -> None:
-    check_call(bench, study, call, standard, "holds-on-probes", f"probe `{kind}`", kind in NORMWISE)
+    check_call(
+        bench,
+        study,
+        call,
+        standard,
+        "holds-on-probes",
+        f"probe `{kind}`",
+        normwise=kind in NORMWISE,
+        floats_only=kind in FLOATS_ONLY,
+    )
 
 
 def report_probes(ledger: Ledger, ran: list[str], rows: list[str]) -> None:
@@ -158,7 +175,7 @@ def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> list[str]:
     timed, room = bench.shape, bench.output_bytes
     for shape in shapes:
         bench.shape = shape
-        bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=shape)["spec"]
+        bench.spec = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=shape)["spec"]
         fit_outputs(bench, base)
         bench.map_arena(cand, 1)
         made, seed = bench.draw(), bench.seed()
@@ -177,10 +194,17 @@ def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> list[str]:
         bench.forget([expected])
     if shapes:
         bench.shape, bench.output_bytes = timed, room
-        bench.spec = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=timed)["spec"]
+        bench.spec = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=timed)["spec"]
         for arm in (base, cand):
             bench.map_arena(arm, AUDIT_SLOTS)
     return ran
+
+
+def _baseline_copes(bench: Bench, study: Study, call: Call) -> bool:
+    """Whether the baseline is right on a probe; where it is itself what is expected, whether it is finite."""
+    return _baseline_passes(bench, study, call) and (
+        not study.random or oracle_is_finite(bench, study, call.set, call.seed)
+    )
 
 
 def _baseline_passes(bench: Bench, study: Study, call: Call) -> bool:

@@ -20,13 +20,15 @@ from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
 from trackside.records.errors import TracksideError
 from trackside.workload import cuda, formats, memory, state, tree
 from trackside.workload.channel import Channel
-from trackside.workload.memory import Arena, ArenaShape
+from trackside.workload.memory import ALIGN, Arena, ArenaShape
 from trackside.workload.sandbox import Isolation
 
 __all__ = ["serve"]
 
 # Relative moves that show whether the oracle's path is float64 throughout: lost in float32, kept in float64.
 _BITS_JITTER = 2.0**-40
+# How much of a large input is read after a timed call.
+_WINDOW_BYTES = 4 << 20
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
 # A slow oracle draws input noise no longer than this; one draw it always makes.
@@ -238,22 +240,26 @@ class _Reference:
 
     def _op_inputs_changed(self, request: dict[str, Any]) -> dict[str, Any]:
         """Which input leaves in the arena differ, bit for bit, from what was put there."""
-        arena, changed = self._arenas[request["arm"]], {}
+        arena, changed, window = self._arenas[request["arm"]], {}, request.get("window")
         for i, (tensor, facts) in enumerate(
             zip(self._sets[request["set"]].tensors, self._spec["leaves"], strict=True)
         ):
-            size = facts["span"]
+            size, start = facts["span"], 0
+            if window is not None and size > _WINDOW_BYTES:
+                start = int(window * (size - _WINDOW_BYTES)) // ALIGN * ALIGN
+                size = _WINDOW_BYTES
             if not size:
                 continue
             seen = torch.empty(size, dtype=torch.uint8, device=self._device)
             kept = torch.empty(size, dtype=torch.uint8, device=self._device)
-            self._memory.copy(tree.address(seen)[0], arena.inputs_at(request["slot"]) + facts["offset"], size)
-            self._memory.copy(tree.address(kept)[0], tree.address(tensor)[0], size)
+            given = arena.inputs_at(request["slot"]) + facts["offset"]
+            self._memory.copy(tree.address(seen)[0], given + start, size)
+            self._memory.copy(tree.address(kept)[0], tree.address(tensor)[0] + start, size)
             self._memory.synchronize()
             if not torch.equal(seen, kept):
                 at = int(torch.nonzero(seen != kept).reshape(-1)[0]) // tensor.element_size()
                 changed[str(i)] = {
-                    "element": at,
+                    "element": start // tensor.element_size() + at,
                     "was": str(_at(kept, at, tensor.dtype)),
                     "now": str(_at(seen, at, tensor.dtype)),
                 }
@@ -366,11 +372,13 @@ class _Reference:
         return {}
 
     def _op_answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Run the oracle on a set; says whether everything came out finite."""
-        answer = self._answer(request["set"], request["seed"])
+        """Run the oracle on a set; says whether everything is finite in the outputs' own types."""
+        answer, own = self._answer(request["set"], request["seed"]), request["dtypes"]
         finite = all(
-            bool(torch.isfinite(accuracy.as_real(v)).all())
-            for v in answer.values()
+            bool(
+                torch.isfinite(accuracy.as_real(v.to(tree.DTYPES[own[p]]) if p in own else v).double()).all()
+            )
+            for p, v in answer.items()
             if isinstance(v, torch.Tensor) and (v.is_floating_point() or v.is_complex())
         )
         return {"finite": finite, "leaves": len(answer)}
@@ -507,7 +515,9 @@ class _Reference:
         for path, v in answer.items():
             if not isinstance(v, torch.Tensor) or not v.is_floating_point() or not v.numel():
                 continue
-            lazy = {"zeros": torch.zeros_like(v), "constant": torch.full_like(v, float(v.nanmean()))}
+            lazy = {"zeros": torch.zeros_like(v)}
+            if v.numel() > 1:
+                lazy["constant"] = torch.full_like(v, float(v.nanmean()))
             if tuple(stale[path].shape) == tuple(v.shape):
                 lazy["stale"] = stale[path]
             results.append(

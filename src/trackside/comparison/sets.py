@@ -214,6 +214,11 @@ def _bend(
             )
             return x * row[:, None] * row[None, :]
         return torch.where(torch.rand(x.shape, generator=g, device=x.device) < 0.5, -x, x)
+    if kind == "negative":
+        # Who pads with zeros, or starts a maximum there, is right for rows with a positive value only.
+        if domain in ("positive", "nonnegative") or rigid or "symmetric" in structure:
+            return None
+        return -x.abs()
     if kind in SCALES:
         if "unit rows" in structure or "row sums" in structure:
             return None

@@ -106,7 +106,16 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
     bench.tell(arm, "inputs_back", 60, slot=0)
     changed = bench.ask("inputs_changed", arm=BASELINE, slot=0, set=first)["changed"]
     after = bench.tell(arm, "state_back", 60)["digests"]
-    moved = [path for path in after if after[path] != before.get(path)]
+    second = bench.draw()
+    assert second is not None
+    slots = [slot, bench.run(arm, [second], [bench.seed()], timeout=bench.build_timeout)]
+    later = bench.tell(arm, "state_back", 60)["digests"]
+    # What the first call makes and the next one leaves alone is a memo (a mask, a table), not state.
+    moved = [
+        path
+        for path in later
+        if later[path] != after.get(path) or (path in before and after.get(path) != before[path])
+    ]
     bench.contract = {
         "inputs": sorted(int(i) for i in changed),
         "state": moved,
@@ -114,7 +123,7 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
         "restore": bool(moved),
     }
     study.state_paths = before
-    bench.forget([slot])
+    bench.forget(slots)
     # The state was used: make it anew, so that restoring means the state that `setup` gave.
     bench.tell(arm, "setup", bench.build_timeout, seed=setup_seed)
     bench.ask("contract", **bench.contract)
@@ -127,7 +136,7 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
                 "plain values, nested in tuples, lists and dicts",
                 "return tensors from `run`",
             )
-    if not any(f["kind"] == "tensor" or isinstance(f.get("value"), dict) for f in study.leaves):
+    if not any(f["kind"] == "tensor" or isinstance(f.get("value"), dict | int) for f in study.leaves):
         raise TracksideError(
             "workload",
             "the baseline returns nothing and changes nothing: there is no output to check",
@@ -275,6 +284,12 @@ def dtype_of(study: Study, path: str) -> str:
     return next(
         (str(f["dtype"]) for f in study.leaves if f["path"] == path and f["kind"] == "tensor"), "float32"
     )
+
+
+def oracle_is_finite(bench: Bench, study: Study, set_id: int, seed: int) -> bool:
+    """Whether what is expected on a set is finite in the types in which outputs come."""
+    dtypes = {f["path"]: f["dtype"] for f in study.leaves if f["kind"] == "tensor"}
+    return bool(bench.ask("answer", set=set_id, seed=seed, dtypes=dtypes)["finite"])
 
 
 def _judge_baseline(ledger: Ledger, study: Study) -> None:

@@ -34,6 +34,8 @@ class _Rule:
 _WIDE = _Rule(16, 16, 8, 128)
 # Rounding to a 16-bit type alone gives 0.2 epsilon rms and 0.5 at most, so the floors are near that.
 _NARROW = _Rule(4, 8, 0.5, 2)
+# What one look at the baseline's error may lack of the next.
+_LUCK = _Rule(2, 4, 0, 0)
 
 _EPSILON = {
     "float64": 2.0**-52,
@@ -78,7 +80,8 @@ def merge(into: Bins, more: Bins) -> None:
 def allow(baseline: Bins, dtype: str, declared: dict[str, float] | None = None) -> dict[str, Allowance]:
     """The allowance of every bin that the baseline's calls have met.
 
-    `declared` is the workload's own tolerance, relative to the bin's magnitude: `rms` and `max`.
+    `declared` is the workload's own tolerance, relative to the bin's magnitude: `rms` and `max`. It is
+    widened where the baseline itself would break it: a result of cancellation is small, its error is not.
     """
     rule = _WIDE if dtype in ("float32", "float64", "complex64", "complex128") else _NARROW
     epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _SMALLEST.get(dtype, 2.0**-126)
@@ -91,12 +94,6 @@ def allow(baseline: Bins, dtype: str, declared: dict[str, float] | None = None) 
     for name, (n, squares, largest, power) in baseline.items():
         # An exact zero has no magnitude of its own: one epsilon of the whole leaf's.
         scale = overall / rule.max_floor if name == _ZERO_BIN else math.sqrt(power / n)
-        if declared is not None:
-            scale = overall if name == _ZERO_BIN else scale
-            allowances[name] = Allowance(
-                declared["rms"] * scale + smallest, declared["max"] * scale + smallest
-            )
-            continue
         if n < _FEW and name != _ZERO_BIN:
             for other in (str(int(name) - 1), str(int(name) + 1)):
                 if other in baseline:
@@ -105,6 +102,10 @@ def allow(baseline: Bins, dtype: str, declared: dict[str, float] | None = None) 
                     largest = max(largest, baseline[other][2])
         rms = max(rule.rms_factor * math.sqrt(squares / n), rule.rms_floor * epsilon * scale)
         most = max(rule.max_factor * largest, rule.max_floor * epsilon * scale)
+        if declared is not None:
+            magnitude = overall if name == _ZERO_BIN else scale
+            rms = max(declared["rms"] * magnitude, _LUCK.rms_factor * math.sqrt(squares / n))
+            most = max(declared["max"] * magnitude, _LUCK.max_factor * largest)
         allowances[name] = Allowance(rms + absolute, most + absolute)
     return allowances
 
@@ -123,8 +124,17 @@ def exceeds(candidate: Bins, allowances: dict[str, Allowance]) -> tuple[str, flo
 
 
 def elements_beyond(candidate: Bins, allowances: dict[str, Allowance]) -> float:
-    """How many elements lie in bins beyond their allowance."""
-    return sum(row[0] for name, row in candidate.items() if exceeds({name: row}, allowances) is not None)
+    """How many elements lie beyond their bin's allowance, at most."""
+    beyond = 0.0
+    for name, row in candidate.items():
+        n, squares, _largest, power = row
+        limit = allowances.get(name)
+        if limit is None or exceeds({name: row}, allowances) is None:
+            continue
+        in_mean = exceeds({name: [n, squares, 0.0, power]}, allowances) is not None
+        # So many squares of the limit, and no more, make up the sum of squares.
+        beyond += n if in_mean or not limit.largest else min(n, squares / limit.largest**2)
+    return beyond
 
 
 def relative_error(bins: Bins) -> dict[str, Any]:

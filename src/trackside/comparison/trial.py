@@ -246,7 +246,7 @@ class _Trial:
         options = self.options
         seed = bench.seed()
         state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
-        bench.shape, bench.derive, bench.output_bytes, bench.seeded = shape, False, 1 << 16, True
+        bench.shape, bench.derive, bench.output_bytes = shape, False, 1 << 16
         bench.contract = {"inputs": [], "state": [], "names": {}, "restore": False}
         bench.ask("contract", inputs=[], state=[])
         self.progress({"phase": "baseline"})
@@ -254,7 +254,7 @@ class _Trial:
             "digest"
         ]
         began = time.monotonic()
-        described = bench.ask("specify", seeds=[bench.seed(), bench.seed()], shape=shape)
+        described = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=shape)
         draw_seconds = (time.monotonic() - began) / 2
         bench.spec = described["spec"]
         study = outcome.study = study_baseline(
@@ -289,7 +289,7 @@ class _Trial:
         outcome.base_alone["build_baseline"] = study.build_seconds
         outcome.base_alone["build_candidate"] = arm.build_seconds
         if described["derivable"] and draw_seconds > 0.02 and draw_seconds > study.run_ns / 1e9:
-            while bench.ask("draw", id=bench.id(), kind="base", seed=bench.seed(), shape=shape)["more"]:
+            while bench.ask("draw", id=bench.id(), kind="base", seed=bench.set_seed(), shape=shape)["more"]:
                 pass
             bench.derive = True
 
@@ -308,7 +308,6 @@ class _Trial:
         outcome.floor = physics.prepare(
             bench, study, self.store.root / "machine", self.cpus, self.context.machine
         )
-        bench.seeded = study.random
         flushes, host_bound = self._flushes(bench, study)
         free = bench.ask("free_memory")["bytes"]
         batch = plan_batch(study, bench.spec["bytes"] + bench.output_bytes, options.kind, flushes, free)

@@ -56,8 +56,7 @@ def flatten(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """Leaves of nested tuples, lists and dicts, each with a path such as `[0].weights`."""
     kind = type(value)
     # Named tuples, and those that torch's own functions return (torch.topk), which have no `_fields`.
-    named = issubclass(kind, tuple) and (hasattr(kind, "_fields") or hasattr(kind, "n_sequence_fields"))
-    if kind in (tuple, list) or named:
+    if kind in (tuple, list) or (issubclass(kind, tuple) and _has_named_fields(kind)):
         return [
             leaf
             for i, item in enumerate(tuple.__iter__(value) if issubclass(kind, tuple) else value)
@@ -67,6 +66,16 @@ def flatten(value: Any, path: str = "") -> list[tuple[str, Any]]:
         # dict.items: a subclass such as a model's output class cannot answer for its contents.
         return [leaf for key, item in dict.items(value) for leaf in flatten(item, f"{path}[{key!r}]")]
     return [(path, value)]
+
+
+def _has_named_fields(kind: type) -> bool:
+    # Not hasattr: a metaclass would have its say, after the clock has stopped.
+    return any(
+        "_fields" in names or "n_sequence_fields" in names
+        for names in (
+            type.__dict__["__dict__"].__get__(base) for base in type.__dict__["__mro__"].__get__(kind)
+        )
+    )
 
 
 def facts_of(path: str, value: Any) -> TensorFacts:

@@ -6,6 +6,7 @@ It times what it runs, but decides nothing: outputs are checked and clocks compa
 from __future__ import annotations
 
 import gc
+import math
 import sys
 import time
 import traceback
@@ -27,7 +28,7 @@ __all__ = ["serve"]
 # Captured before user code exists in this process.
 _clock = time.perf_counter_ns
 _cpu_clock = time.thread_time_ns
-_seed = torch.manual_seed
+_manual_seed = torch.Generator.manual_seed
 _sleep = time.sleep
 _detach = torch.Tensor.detach
 _as_strided = torch.as_strided
@@ -38,6 +39,7 @@ _hooks = integrity.hooks_installed
 # Twice the largest L2 in use today (Hopper 50-60 MB, Blackwell 126 MB), as NVBench and do_bench do.
 _FLUSH_BYTES = 256 << 20
 _POISON = 0xFF
+_PLAIN_SIZE = -1.0
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -225,6 +227,8 @@ class _Worker:
         self._state_ranges: list[tuple[str, int, int]] = []
         self._peak = 0
         self._sizes: list[int] = []
+        # Seeded one by one: torch.manual_seed takes 100 us, more than many a call.
+        self._generators = [torch.default_generator]
 
     def loop(self) -> None:
         self._channel.send({"ready": True, "isolation": self._isolation.to_json()})
@@ -255,6 +259,7 @@ class _Worker:
         if self._device != "cpu":
             torch.cuda.set_device(self._device)
             torch.zeros(1, device=self._device)
+            self._generators.append(torch.cuda.default_generators[torch.cuda.current_device()])
         self._workload = formats.load(
             Path(request["path"]),
             role=request["role"],
@@ -326,7 +331,7 @@ class _Worker:
     def _op_calls(self, request: dict[str, Any]) -> dict[str, Any]:
         bench: _Bench = self._bench
         mode, keep, poison = request["mode"], request["keep"], request["poison"]
-        seeded, carry, decoys = request["seeded"], request["carry"], request["decoys"]
+        carry, decoys = request["carry"], request["decoys"]
         call, flushes = self._workload.call, request["flushes"]
         leaves: list[Any] = []
         last: Any = None
@@ -339,8 +344,8 @@ class _Worker:
             if not (carry and index):
                 if self._snapshot is not None:
                     self._snapshot.restore()
-                if seeded:
-                    _seed(seed)
+                for generator in self._generators:
+                    _manual_seed(generator, seed)
             if poison:
                 self._poison()
             args = bench.place(slot, mode, flushes, decoys[index] if index < len(decoys) else [])
@@ -376,7 +381,7 @@ class _Worker:
             (f"in:{i}.grad", t.grad) for i, t in enumerate(inputs) if t.requires_grad and t.grad is not None
         ]
         if self._contract["state"]:
-            now, names = state.walk(self._state), self._contract["names"]
+            now, names = state.leaves(self._state), self._contract["names"]
             for path in self._contract["state"]:
                 own = path if path in now else names.get(path)
                 if own in now:
@@ -468,7 +473,7 @@ class _Worker:
 
     def _op_state_back(self, request: dict[str, Any]) -> dict[str, Any]:
         """Digests of the state leaves, to see which ones a call changes."""
-        return {"digests": {path: _digest(t) for path, t in state.walk(self._state).items()}}
+        return {"digests": {path: _digest(leaf) for path, leaf in state.leaves(self._state).items()}}
 
     # -- facts -----------------------------------------------------------------------------------
 
@@ -517,9 +522,12 @@ def _inductor_graphs_active() -> bool:
     return bool(trees and trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False))
 
 
-def _digest(tensor: torch.Tensor) -> list[float]:
-    # Two moments in float64 with position weights: cheap, and any one changed element shows.
-    flat = tensor.detach().reshape(-1)
+def _digest(leaf: torch.Tensor | float) -> list[float]:
+    """Two moments in float64 with position weights, and the size: cheap, and one changed element shows."""
+    if not isinstance(leaf, torch.Tensor):
+        # No tensor has that size. Beyond a float's range all integers are alike.
+        return [float(leaf) if abs(leaf) < 1e300 else math.copysign(math.inf, leaf), 0.0, _PLAIN_SIZE]
+    flat = leaf.detach().reshape(-1)
     flat = (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).double()
     weights = torch.linspace(1.0, 2.0, flat.numel(), dtype=torch.float64, device=flat.device)
     return [float(flat.sum()), float((flat * weights).sum()), float(flat.numel())]

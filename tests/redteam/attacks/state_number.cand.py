@@ -1,0 +1,5 @@
+"""Does not keep it."""
+
+
+def run(state, x):
+    return x * 2
