@@ -274,3 +274,21 @@ def test_a_count_that_happens_to_point_at_a_smallest_value_is_no_place() -> None
         torch.zeros(3, dtype=torch.float64), _count, at_extreme=lambda x, place, largest: place, **drawn
     )
     assert matching.number_excused(other, right, right, [x], place)
+
+
+def test_a_quantity_may_be_off_where_noise_does_not_reach_by_as_much_and_as_often_as_the_baseline() -> None:
+    wanted = torch.arange(1000, dtype=torch.int32) % 200
+    base, found = wanted.clone(), wanted.clone()
+    base[:3] += 1
+    found[500:520] -= 1
+    still = _beside(
+        torch.zeros(3, dtype=torch.float64), _count, hardly=lambda: wanted, moved=lambda ulps: wanted
+    )
+    assert not bool(matching.unexcused(found, wanted, base, [], still).any())
+    assert int(matching.unexcused(found, wanted, wanted, [], still).sum()) == 20
+    found[500] -= 1
+    assert matching.unexcused(found, wanted, base, [], still).nonzero().tolist() == [[500]]
+    found[:] = wanted - 1
+    assert int(matching.unexcused(found, wanted, base, [], still).sum()) == 1000
+    places = [v.long() for v in (wanted - (wanted == 7).int(), wanted, base)]
+    assert bool(matching.unexcused(*places, [], still).any())

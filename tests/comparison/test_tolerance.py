@@ -141,3 +141,21 @@ def test_a_declared_tolerance_never_refuses_the_baseline_itself() -> None:
     # Sums that cancel: what is left is small, its error is not.
     exact = a.double() @ b.double()
     assert within(a @ b, a @ b, exact, rms=1e-9, max=1e-8)
+
+
+def test_allowances_are_widened_by_errors_that_are_legal_themselves() -> None:
+    given = {"1": tolerance.Allowance(1.0, 4.0), "2": tolerance.Allowance(1.0, 4.0)}
+    made = tolerance.widened(given, {"2": [4.0, 36.0, 5.0, 1.0], "3": [1.0, 4.0, 2.0, 1.0]})
+    assert made == {
+        "1": given["1"],
+        "2": tolerance.Allowance(3.0, 5.0),
+        "3": tolerance.Allowance(2.0, 2.0),
+    }
+
+
+def test_subnormals_may_be_flushed_where_that_is_asked_for() -> None:
+    small = torch.full((1000,), 1e-40, dtype=torch.float64)
+    errors = bins(small.float(), small)
+    zeros = bins(torch.zeros(1000), small)
+    assert tolerance.exceeds(zeros, tolerance.allow(errors, "float32")) is not None
+    assert tolerance.exceeds(zeros, tolerance.allow(errors, "float32", flushed=True)) is None

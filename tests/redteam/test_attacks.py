@@ -118,6 +118,14 @@ def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, t
     assert failed(name, tmp_path, crew, checks_only=True) == []
 
 
+def test_an_input_that_no_draw_changes_leaves_no_full_certificate(crew: Crew, tmp_path: Path) -> None:
+    name = "mask_never_drawn"
+    files = HERE / f"{name}.base.py", HERE / f"{name}.cand.py"
+    record = run_trial(Options(*files, store=tmp_path, checks_only=True), crew=crew)
+    warned = {check.id: check.detail for check in record.checks if check.status == "warn"}
+    assert "input 3 is the same in every draw" in warned["task-is-sensitive"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.xfail(strict=True, reason="a known hole: see the residual risks in docs/threat-model.md")

@@ -122,10 +122,14 @@ class Bench:
         self.arms: dict[str, Arm] = {}
         self.spec: dict[str, Any] = {}
         self.shape: Any = None
+        self.constant: list[int] = []
+        """Integer and boolean inputs that no draw changes."""
         self.contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
         self.output_bytes = 1 << 16
         self.derive = False
         self.baseline: Path
+        self.situation = ""
+        """What is special about the calls being made, for whoever reads that one failed."""
         self.build_seconds = 0.0
         """Time of first loads, set-ups and calls, which may compile: not on the budget's account."""
 
@@ -314,7 +318,7 @@ class Bench:
         raised = answer.get("raised")
         if raised:
             where = f" at {raised['where']}" if raised["where"] else ""
-            text = f"raised {raised['type']}{where} in `{op}`: {raised['message']}"
+            text = f"raised {raised['type']}{where} in `{op}`{self.situation}: {raised['message']}"
             if not raised["type"]:
                 text = f"could not be used: {raised['message']}"
             if arm.name == CANDIDATE:
@@ -327,6 +331,7 @@ class Bench:
 
     def _blame(self, arm: Arm, op: str, error: ProcessFailed) -> NoReturn:
         text = f"the {arm.name} {error.detail}" + (f" during `{op}`" if error.how != "timeout" else "")
+        text += self.situation
         if arm.name == CANDIDATE:
             check = "protocol-intact" if error.how == "forged" else "worker-survives"
             self.ledger.failed(check, text, log=error.log[-1000:])

@@ -164,7 +164,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "task-is-sensitive",
             "inconclusive",
-            "Zeros, a constant or a stale answer would be told apart on these inputs.",
+            "Zeros, a constant or a stale answer would be told apart on these inputs, and no mask or index "
+            "tensor is the same in every draw.",
             "tasks on which wrong answers look right",
         ),
         _check(

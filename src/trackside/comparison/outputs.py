@@ -258,6 +258,9 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
         for errors in (*known, _noise_errors(look, path)):
             tolerance.merge(base, errors)
         allowances = _allowances(base, study, leaf, slack, look.normwise)
+        # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
+        jumps = _noise_errors(look, path, tolerance.legal_factor(leaf["dtype"]))
+        allowances = tolerance.widened(allowances, jumps)
         worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is None:
         if not look.probing:
@@ -284,7 +287,7 @@ def _allowances(
     dtype = leaf["dtype"]
     if leaf.get("plain") and tolerance.relative_error(base)["max"] < _SURELY_DOUBLE:
         dtype = "float64"
-    allowances = tolerance.allow(base, dtype, study.declared)
+    allowances = tolerance.allow(base, dtype, study.declared, flushed=slack != 1)
     if slack != 1:
         allowances = {n: tolerance.Allowance(slack * a.rms, slack * a.largest) for n, a in allowances.items()}
     if normwise:
@@ -307,10 +310,12 @@ def _errors_beside(look: _Look, path: str) -> Bins:
     return _bins_of(look.bench.errors(look.standard), path)
 
 
-def _noise_errors(look: _Look, path: str) -> Bins:
-    """What half an ulp of noise on the inputs does."""
+def _noise_errors(look: _Look, path: str, times: float = 1) -> Bins:
+    """What half an ulp of noise on the inputs does, or so many times that."""
     base = look.standard
-    rows = look.bench.ask("condition", set=base.set, seed=base.seed, draws=_NOISE_DRAWS)["leaves"]
+    rows = look.bench.ask("condition", set=base.set, seed=base.seed, draws=_NOISE_DRAWS, times=times)[
+        "leaves"
+    ]
     return _bins_of(rows, path)
 
 

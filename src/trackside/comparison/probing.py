@@ -62,7 +62,9 @@ def probe(bench: Bench, study: Study) -> list[str]:
             bench.ask("forget", sets=[sample], calls=[])
             continue
         # The sample goes first: whoever keeps answers by a fingerprint has one now that fits the bent set.
+        bench.situation = f" on probe `{kind}`"
         slot = bench.run(cand, [sample, made], [seed, seed])
+        bench.situation = ""
         _check_probe(bench, study, slot.calls[1], expected.calls[0], kind)
         bench.forget([slot, expected])
         ran.append(kind)
@@ -71,6 +73,12 @@ def probe(bench: Bench, study: Study) -> list[str]:
         bench.ledger.warned(
             "task-is-sensitive",
             f"on these inputs {', '.join(insensitive)} would pass too: the task itself hardly tests the code",
+        )
+    elif bench.constant:
+        bench.ledger.warned(
+            "task-is-sensitive",
+            f"input {bench.constant[0]} is the same in every draw, and probes leave masks and integers as "
+            "they are: code that ignores it would pass too; draw it from the seed",
         )
     else:
         bench.ledger.passed(

@@ -117,7 +117,12 @@ class Feeder:
         derivable = bool(moving) and all(
             not self.structure[i] and pairs[i][0].shape == pairs[i][1].shape for i in moving
         )
-        return {"derivable": derivable, "structure": self.structure, "varies": self.varies}
+        constant = [
+            i
+            for i, (a, _) in enumerate(pairs)
+            if not self.varies[i] and a.numel() > 1 and not (a.is_floating_point() or a.is_complex())
+        ]
+        return {"derivable": derivable, "constant": constant}
 
     def add_base(self, made: InputSet) -> bool:
         """Keep a draw to derive from; False when there are enough."""

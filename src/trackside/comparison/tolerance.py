@@ -10,7 +10,17 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Allowance", "Bins", "allow", "elements_beyond", "exceeds", "merge", "relative_error"]
+__all__ = [
+    "Allowance",
+    "Bins",
+    "allow",
+    "elements_beyond",
+    "exceeds",
+    "legal_factor",
+    "merge",
+    "relative_error",
+    "widened",
+]
 
 Bins = dict[str, list[float]]
 """Bin number -> count, sum of squared errors, largest error, sum of squared oracle values."""
@@ -77,19 +87,23 @@ def merge(into: Bins, more: Bins) -> None:
         old[3] += power
 
 
-def allow(baseline: Bins, dtype: str, declared: dict[str, float] | None = None) -> dict[str, Allowance]:
+def allow(
+    baseline: Bins, dtype: str, declared: dict[str, float] | None = None, flushed: bool = False
+) -> dict[str, Allowance]:
     """The allowance of every bin that the baseline's calls have met.
 
     `declared` is the workload's own tolerance, relative to the bin's magnitude: `rms` and `max`. It is
     widened where the baseline itself would break it: a result of cancellation is small, its error is not.
+    Where subnormals may be `flushed`, they may be however many there are.
     """
-    rule = _WIDE if dtype in ("float32", "float64", "complex64", "complex128") else _NARROW
+    rule = _rule(dtype)
     epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _SMALLEST.get(dtype, 2.0**-126)
     total_n = sum(b[0] for b in baseline.values())
     overall = math.sqrt(sum(b[3] for b in baseline.values()) / total_n) if total_n else 0.0
     # Flushing a few subnormals to zero is what fast exponentials do; a task made of them is about them.
     subnormal = sum(n for n, _, _, power in baseline.values() if 0 < power <= n * smallest**2)
-    absolute = smallest if subnormal <= _FEW_SUBNORMALS * total_n else 4 * smallest * epsilon
+    few = flushed or subnormal <= _FEW_SUBNORMALS * total_n
+    absolute = smallest if few else 4 * smallest * epsilon
     allowances = {}
     for name, (n, squares, largest, power) in baseline.items():
         # An exact zero has no magnitude of its own: one epsilon of the whole leaf's.
@@ -108,6 +122,24 @@ def allow(baseline: Bins, dtype: str, declared: dict[str, float] | None = None) 
             most = max(declared["max"] * magnitude, _LUCK.max_factor * largest)
         allowances[name] = Allowance(rms + absolute, most + absolute)
     return allowances
+
+
+def legal_factor(dtype: str) -> float:
+    """How many times the baseline's rounding a candidate's may be."""
+    return _rule(dtype).rms_factor
+
+
+def widened(allowances: dict[str, Allowance], errors: Bins) -> dict[str, Allowance]:
+    """The same, with errors that are legal themselves."""
+    made = dict(allowances)
+    for name, (n, squares, largest, _power) in errors.items():
+        old = made.get(name, Allowance(0.0, 0.0))
+        made[name] = Allowance(max(old.rms, math.sqrt(squares / n)), max(old.largest, largest))
+    return made
+
+
+def _rule(dtype: str) -> _Rule:
+    return _WIDE if dtype in ("float32", "float64", "complex64", "complex128") else _NARROW
 
 
 def exceeds(candidate: Bins, allowances: dict[str, Allowance]) -> tuple[str, float] | None:

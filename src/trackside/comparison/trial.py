@@ -257,6 +257,7 @@ class _Trial:
         described = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=shape)
         draw_seconds = (time.monotonic() - began) / 2
         bench.spec = described["spec"]
+        bench.constant = described["constant"]
         study = outcome.study = study_baseline(
             bench,
             self.files[BASELINE],
