@@ -15,6 +15,7 @@ from trackside.comparison.measure import (
     Quad,
     _quads_per_pair,
     _start_orders,
+    works_while_frozen,
 )
 
 PLAN = Plan(
@@ -120,3 +121,21 @@ def test_only_quads_of_the_metric_s_own_clock_count() -> None:
     assert _MIN_QUADS["cuda"] < here < _MAX_QUADS
     assert _quads_per_pair([Pair(0, quads + noise)], gpu) == here
     assert _quads_per_pair([Pair(0, quads + noise)], replace(gpu, metric="wall")) == _MAX_QUADS
+
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("ran", "works"),
+    [
+        pytest.param([0] * 100, False, id="not at all"),
+        pytest.param([10_000] * 100, False, id="moments"),
+        pytest.param([0] * 100 + [20 * MS] * 2, False, id="two odd ones"),
+        pytest.param([0] * 100 + [20 * MS] * 3, True, id="three long ones"),
+        pytest.param([100_000] * 100, True, id="a little each time"),
+        pytest.param([8 * MS] * 8, True, id="all the time"),
+    ],
+)
+def test_work_while_frozen_is_told_from_stopping(ran: list[int], works: bool) -> None:
+    assert works_while_frozen(ran) == works

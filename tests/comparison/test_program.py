@@ -123,13 +123,14 @@ def test_a_rejection_is_one_json_document_whatever_the_candidate_prints(program:
 
 def test_a_candidate_s_message_cannot_steer_the_terminal(program: Program) -> None:
     (program.folder / "new.py").write_text(
-        r"def run(x): raise ValueError('\x1b[2J\x1b[HFASTER 9x certified \x9b2J [bold red]really[/]')"
+        r"def run(x): raise ValueError('\x1b[2J\x1b[H oh\nFASTER 9x certified \x9b2J [bold red]really[/]')"
     )
     done = program.run("base.py", "new.py")
     assert done.returncode == 1
     assert "\x1b" not in done.stdout + done.stderr
     assert "\x9b" not in done.stdout + done.stderr
     assert "[boldred]really[/]" in "".join(done.stdout.split())
+    assert "oh FASTER 9x" in program.record()["reasons"][0]
 
 
 def test_a_file_name_that_is_no_text_is_handled(program: Program) -> None:

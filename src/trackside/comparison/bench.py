@@ -318,9 +318,11 @@ class Bench:
         raised = answer.get("raised")
         if raised:
             where = f" at {raised['where']}" if raised["where"] else ""
-            text = f"raised {raised['type']}{where} in `{op}`{self.situation}: {raised['message']}"
+            # On one line: a candidate's message must not look like one of ours.
+            message = " ".join(raised["message"].split())
+            text = f"raised {raised['type']}{where} in `{op}`{self.situation}: {message}"
             if not raised["type"]:
-                text = f"could not be used: {raised['message']}"
+                text = f"could not be used: {message}"
             if arm.name == CANDIDATE:
                 self.ledger.failed(
                     "worker-survives", f"the candidate {text}", traceback=raised.get("traceback", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,16 @@ from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.quads import quad_log_ratio
 from trackside.stats.spread import quads_for_half_width, robust_sigma
 
-__all__ = ["Measurement", "Pair", "Plan", "Quad", "measure", "plan_batch", "plan_flushes"]
+__all__ = [
+    "Measurement",
+    "Pair",
+    "Plan",
+    "Quad",
+    "measure",
+    "plan_batch",
+    "plan_flushes",
+    "works_while_frozen",
+]
 
 # Slots as short as the clocks allow, since drift between slots is what quads cannot cancel. On a GPU it is
 # the judge's clock that decides: a slot's hand-over varies by some 100 µs, which more calls share.
@@ -38,6 +47,9 @@ _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # Waking up and stopping again takes microseconds; more than this is work. A helper process that an arm keeps
 # (a compile worker, a resource tracker) sleeps.
 _FROZEN_NS, _FREEZING_NS, _STRANGER_SHARE = 2_000_000, 20_000, 0.05
+# Freezes that may be anything: in 2 of 31 comparisons on an H200 identical code was charged with 20 ms, for a
+# cause not found. Who works beside the other arm so seldom gains nothing.
+_ODD_FREEZES = 2
 _WATCH_NS = 200_000_000
 # After a quad, how often what only the audit saw so far is looked at again, in the timed process.
 _SPOT_CHANCE = 1 / 30
@@ -366,20 +378,23 @@ def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
 def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
     """While an arm is frozen nothing of it may run: not itself, woken by a helper, nor what it started."""
     for arm in bench.arms.values():
-        if arm.process.ran_frozen_ns > _FROZEN_NS + arm.process.freezes * _FREEZING_NS:
+        ran = arm.process.ran_frozen
+        if works_while_frozen(ran):
+            often = sum(ns > _FREEZING_NS for ns in ran)
             bench.ledger.failed(
                 "no-leftovers",
-                f"the {arm.name} used {arm.process.ran_frozen_ns / 1e6:.0f} ms of CPU while it was frozen: "
-                "something wakes it in the other arm's slots",
+                f"the {arm.name} used {sum(ran) / 1e6:.0f} ms of CPU while it was frozen, in {often} of "
+                f"{len(ran)} times, {max(ran) / 1e6:.1f} ms at most: something wakes it in the other arm's "
+                "slots",
             )
     window_ns = time.monotonic_ns() - result.watched_at
     # Now and then: reading all of /proc takes milliseconds.
     if window_ns < _WATCH_NS and not now:
         return
     result.watched_at, after = time.monotonic_ns(), bench.strangers()
-    ran = {pid: after[pid] - result.strangers.get(pid, 0) for pid in after}
+    used = {pid: after[pid] - result.strangers.get(pid, 0) for pid in after}
     result.strangers = after
-    busy = {pid: ns for pid, ns in ran.items() if ns > max(_FROZEN_NS, _STRANGER_SHARE * window_ns)}
+    busy = {pid: ns for pid, ns in used.items() if ns > max(_FROZEN_NS, _STRANGER_SHARE * window_ns)}
     if bench.fleet.orphans:
         bench.ledger.failed(
             "no-leftovers",
@@ -394,6 +409,11 @@ def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
         )
     else:
         bench.ledger.passed("no-leftovers", "nothing of a frozen arm ran")
+
+
+def works_while_frozen(ran: Sequence[int]) -> bool:
+    """Whether the CPU times of a process, in ns, one for each freeze, are more than stopping takes."""
+    return sum(sorted(ran)[:-_ODD_FREEZES]) > _FROZEN_NS + len(ran) * _FREEZING_NS
 
 
 def _middle(values: list[float]) -> float:

@@ -109,9 +109,8 @@ class Process:
         self._template, self._fleet = template, fleet
         self.over_memory: int | None = None
         self.frozen = False
-        self.ran_frozen_ns = 0
-        """CPU time used between a freeze and the next thaw: more than a moment means that someone woke it."""
-        self.freezes = 0
+        self.ran_frozen: list[int] = []
+        """CPU time, in ns, used between each freeze and the next thaw: more than a moment means work."""
         self.helpers: list[int] = []
         """Processes below this one when `Fleet.strangers` last looked; they freeze and thaw with it."""
         self._cpu_when_frozen = 0
@@ -187,7 +186,6 @@ class Process:
             pass
         if not self.frozen:
             self._cpu_when_frozen = self._settled_cpu_ns(deadline)
-            self.freezes += 1
         self.frozen = True
 
     def _settled_cpu_ns(self, deadline: float) -> int:
@@ -201,7 +199,7 @@ class Process:
 
     def thaw(self) -> None:
         if self.frozen:
-            self.ran_frozen_ns += max(0, _cpu_ns(self.pid) - self._cpu_when_frozen)
+            self.ran_frozen.append(max(0, _cpu_ns(self.pid) - self._cpu_when_frozen))
         for pid in (*self.helpers, self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
