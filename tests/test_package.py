@@ -29,3 +29,10 @@ def test_compare_is_the_trial_with_the_options_given(monkeypatch: pytest.MonkeyP
 def test_an_option_that_does_not_exist_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="speed"):
         trackside.compare("base.py", "new.py", speed=11)
+
+
+def test_the_judge_does_without_torch() -> None:
+    """It starts seconds sooner, and nothing of what workers load can hurt it."""
+    code = "import sys, trackside.comparison.trial, trackside.cli.compare; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -288,6 +288,9 @@ def test_a_quantity_may_be_off_where_noise_does_not_reach_by_as_much_and_as_ofte
     assert int(matching.unexcused(found, wanted, wanted, [], still).sum()) == 20
     found[500] -= 1
     assert matching.unexcused(found, wanted, base, [], still).nonzero().tolist() == [[500]]
+    far = base.clone()
+    far[0] += 50
+    assert int(matching.unexcused(found, wanted, far, [], still).sum()) == 20
     found[:] = wanted - 1
     assert int(matching.unexcused(found, wanted, base, [], still).sum()) == 1000
     places = [v.long() for v in (wanted - (wanted == 7).int(), wanted, base)]

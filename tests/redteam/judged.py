@@ -174,6 +174,24 @@ def _earlier(out: Path, now: set[str]) -> list[dict[str, Any]]:
     return [row for row in document["rows"] if row["name"] not in now]
 
 
+def _in_parts(argv: list[str], arguments: argparse.Namespace) -> int:
+    """All jobs side by side; those that measure wait for each other at the device's lock."""
+    command = [sys.executable, "-m", "tests.redteam.judged", *argv]
+    with tempfile.TemporaryDirectory() as folder:
+        outs = [Path(folder) / f"{part}.json" for part in range(1, arguments.jobs + 1)]
+        jobs = [
+            subprocess.Popen([*command, "--part", str(part), "--out", str(out)])
+            for part, out in enumerate(outs, 1)
+        ]
+        codes = [job.wait() for job in jobs]
+        if arguments.out:
+            _save(
+                arguments,
+                [row for out in outs if out.exists() for row in json.loads(out.read_text())["rows"]],
+            )
+    return max(codes)
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
@@ -185,13 +203,19 @@ def main(argv: list[str]) -> int:
         "--knock-out", action="store_true", help="also switch off what catches each false case"
     )
     parser.add_argument("--naive", action="store_true", help="run the usual way of checking instead")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that take turns over the cases")
+    parser.add_argument("--part", type=int, default=0, help="which of the jobs this is; they count from 1")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args(argv)
+    if arguments.jobs > 1 and not arguments.part:
+        return _in_parts(argv, arguments)
     chosen = [
         c
         for c in cases(arguments.device)
         if (not arguments.names or c.name in arguments.names) and arguments.kind in (None, c.kind)
     ]
+    if arguments.part:
+        chosen = chosen[arguments.part - 1 :: arguments.jobs]
     rows: list[dict[str, Any]] = []
     bad = 0
     with tempfile.TemporaryDirectory() as store, Crew(default_threads(arguments.device)) as crew:

@@ -1,7 +1,9 @@
 """Tensors inside a state, found by path and put back bit for bit."""
 
+import collections
 import types
 
+import numpy as np
 import pytest
 import torch
 
@@ -121,3 +123,42 @@ def test_a_tensor_that_was_added_is_taken_away() -> None:
     held["memo"] = torch.ones(2)
     snapshot.restore()
     assert not state.walk(held)
+
+
+def test_plain_attributes_numbers_slots_and_arrays_are_part_of_the_state() -> None:
+    class Slotted:
+        __slots__ = ("held",)
+
+        def __init__(self) -> None:
+            self.held = torch.ones(1)
+
+        def __call__(self) -> None: ...
+
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    module[0].cache = torch.zeros(3)  # type: ignore[assignment]
+    held = {"m": module, "s": Slotted(), "a": np.zeros(4), "d": collections.deque([1.5]), "n": 7}
+    found = state.leaves(held)
+    assert {"['m'].0.cache", "['s'].held", "['a']", "['d'][0]", "['n']"} <= set(found)
+    assert (found["['d'][0]"], found["['n']"]) == (1.5, 7)
+    snapshot = state.Snapshot(held)
+    module[0].cache = torch.ones(3)  # type: ignore[assignment]
+    held["s"].held = torch.zeros(2)  # type: ignore[attr-defined]
+    held["a"] += 1  # type: ignore[operator]
+    held["d"].append(2.5)  # type: ignore[attr-defined]
+    held["n"] = 8
+    snapshot.restore()
+    assert torch.equal(module[0].cache, torch.zeros(3))  # type: ignore[arg-type]
+    assert torch.equal(held["s"].held, torch.ones(1))  # type: ignore[attr-defined]
+    assert held["a"].sum() == 0  # type: ignore[attr-defined]
+    assert list(held["d"]) == [1.5]  # type: ignore[call-overload]
+    assert held["n"] == 7
+
+
+def test_what_has_no_common_form_is_left_out() -> None:
+    backwards = np.arange(4.0)[::-1]
+    sparse = torch.eye(3).to_sparse_coo()
+    assert state.leaves([backwards, sparse, np.array(["a"]), np.zeros(2, dtype=np.longdouble)]) == {}
+
+
+def test_a_table_of_numbers_is_not_followed_to_its_end() -> None:
+    assert len(state.leaves(list(range(100_000)))) == 1000

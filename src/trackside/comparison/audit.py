@@ -10,7 +10,6 @@ from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
 from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
 from trackside.comparison.study import AUDIT_SLOTS, LATE, Study, changes_later, learn
-from trackside.workload.flags import CUDA_ONLY
 
 __all__ = [
     "audit_candidate",
@@ -23,6 +22,17 @@ __all__ = [
 
 # What a helper needs to go to sleep, how long the baseline then runs, and from when on one is busy.
 _HELPERS_REST, _HELPERS_WATCHED_NS, _BUSY_SHARE = 0.05, 150_000_000, 0.2
+# Switches that no operator on a CPU looks at, and that many a script sets at its top.
+_CUDA_ONLY = frozenset(
+    {
+        "cudnn.allow_tf32",
+        "cudnn.benchmark",
+        "cudnn.enabled",
+        "matmul.allow_fp16_reduced_precision_reduction",
+        "matmul.allow_bf16_reduced_precision_reduction",
+        "matmul.allow_fp16_accumulation",
+    }
+)
 
 
 def audit_candidate(
@@ -257,7 +267,7 @@ def check_environment(bench: Bench, arm: Arm, study: Study) -> None:
     differ = [
         f"{name}: baseline {study.flags.get(name)}, candidate {value}"
         for name, value in facts["flags"].items()
-        if study.flags.get(name) != value and not (bench.device == "cpu" and name in CUDA_ONLY)
+        if study.flags.get(name) != value and not (bench.device == "cpu" and name in _CUDA_ONLY)
     ]
     if differ:
         bench.ledger.failed("environment-same", "; ".join(differ))

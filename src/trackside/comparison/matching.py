@@ -140,17 +140,16 @@ def unexcused(
 def _excused_as_the_baseline(
     found: torch.Tensor, wanted: torch.Tensor, base: torch.Tensor, doubtful: torch.Tensor
 ) -> torch.Tensor:
-    """Which of the doubtful are off by no more than the baseline is elsewhere, if they are no more than that.
+    """Which of the doubtful are off by one, as the baseline is elsewhere, if they are about as many.
 
     Noise on the inputs need not reach them: in (x - low) / (high - low), near one, it cancels; the rounding
     of the division does not. For quantities only: how far apart two indices or two truths are says nothing.
     """
-    if found.dtype in (torch.bool, torch.int64):
+    if found.dtype in (torch.bool, torch.int64) or int((base.long() - wanted.long()).abs().max()) > 1:
         return torch.zeros_like(doubtful)
-    off = (base != wanted).sum()
-    furthest = (base.long() - wanted.long()).abs().max()
-    excused = doubtful & ((found.long() - wanted.long()).abs() <= furthest)
-    return excused if bool(excused.sum() <= _TIMES * off) else torch.zeros_like(doubtful)
+    excused = doubtful & ((found.long() - wanted.long()).abs() == 1)
+    few = int(excused.sum()) <= _TIMES * int((base != wanted).sum())
+    return excused if few else torch.zeros_like(doubtful)
 
 
 def _excused_near(

@@ -53,11 +53,11 @@ def beside(
         return value.to(wanted.dtype)
 
     def at_extreme(tensor: torch.Tensor, place: int, largest: bool) -> Any:
-        bent = tensor.detach().clone().reshape(-1)
-        reach = bent.double().abs().max().clamp_min(1.0)
-        bent[place] = (2 * reach if largest else -2 * reach).to(bent.dtype)
-        moved = bent.reshape(tensor.shape).requires_grad_(tensor.requires_grad)
         try:
+            bent = tensor.detach().clone().reshape(-1)
+            reach = bent.double().abs().max().clamp_min(1.0)
+            bent[place] = (2 * reach if largest else -2 * reach).to(bent.dtype)
+            moved = bent.reshape(tensor.shape).requires_grad_(tensor.requires_grad)
             inputs = made.rebuilt([moved if t is tensor else t for t in made.tensors])
             return oracle.answer(inputs, seed, earlier).get(path)
         except (MemoryError, torch.OutOfMemoryError):

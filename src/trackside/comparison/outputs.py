@@ -254,12 +254,13 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
         # A few elements may be ill-conditioned, or lie in a bin that hardly any call meets, and one look at
         # those is luck: see what the baseline does there, and what input noise does.
         known = [base] if look.probing else [base, _errors_beside(look, path)]
+        dtype = _dtype(leaf, base)
         base = {}
-        for errors in (*known, _noise_errors(look, path)):
+        for errors in (*known, _noise_errors(look, path, dtype)):
             tolerance.merge(base, errors)
         allowances = _allowances(base, study, leaf, slack, look.normwise)
         # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
-        jumps = _noise_errors(look, path, tolerance.legal_factor(leaf["dtype"]))
+        jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype))
         allowances = tolerance.widened(allowances, jumps)
         worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is None:
@@ -284,10 +285,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
 def _allowances(
     base: Bins, study: Study, leaf: dict[str, Any], slack: float, normwise: bool
 ) -> dict[str, tolerance.Allowance]:
-    dtype = leaf["dtype"]
-    if leaf.get("plain") and tolerance.relative_error(base)["max"] < _SURELY_DOUBLE:
-        dtype = "float64"
-    allowances = tolerance.allow(base, dtype, study.declared, flushed=slack != 1)
+    allowances = tolerance.allow(base, _dtype(leaf, base), study.declared, flushed=slack != 1)
     if slack != 1:
         allowances = {n: tolerance.Allowance(slack * a.rms, slack * a.largest) for n, a in allowances.items()}
     if normwise:
@@ -300,6 +298,11 @@ def _allowances(
     return allowances
 
 
+def _dtype(leaf: dict[str, Any], base: Bins) -> str:
+    double = leaf.get("plain") and tolerance.relative_error(base)["max"] < _SURELY_DOUBLE
+    return "float64" if double else str(leaf["dtype"])
+
+
 def _few_beyond(bins: Bins, allowances: dict[str, tolerance.Allowance]) -> bool:
     few = max(_FEW_ELEMENTS, _FEW_SHARE * sum(row[0] for row in bins.values()))
     return tolerance.elements_beyond(bins, allowances) <= few
@@ -310,13 +313,12 @@ def _errors_beside(look: _Look, path: str) -> Bins:
     return _bins_of(look.bench.errors(look.standard), path)
 
 
-def _noise_errors(look: _Look, path: str, times: float = 1) -> Bins:
-    """What half an ulp of noise on the inputs does, or so many times that."""
-    base = look.standard
-    rows = look.bench.ask("condition", set=base.set, seed=base.seed, draws=_NOISE_DRAWS, times=times)[
-        "leaves"
-    ]
-    return _bins_of(rows, path)
+def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1) -> Bins:
+    """What half an ulp of noise on the inputs does, or so many times that; for doubles a double's."""
+    base, noise = look.standard, {"draws": _NOISE_DRAWS, "times": times}
+    if dtype in ("float64", "complex128"):
+        noise["relative"] = 2.0**-53
+    return _bins_of(look.bench.ask("condition", (), set=base.set, seed=base.seed, **noise)["leaves"], path)
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str) -> Bins:

@@ -110,11 +110,12 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
     assert second is not None
     slots = [slot, bench.run(arm, [second], [bench.seed()], timeout=bench.build_timeout)]
     later = bench.tell(arm, "state_back", 60)["digests"]
-    # What the first call makes and the next one leaves alone is a memo (a mask, a table), not state.
+    # What the first call makes and the next one leaves alone is a memo (a mask, a table, a flag), not state.
     moved = [
         path
         for path in later
-        if later[path] != after.get(path) or (path in before and after.get(path) != before[path])
+        if later[path] != after.get(path)
+        or (path in before and after.get(path) != before[path] and _is_tensor(later[path]))
     ]
     bench.contract = {
         "inputs": sorted(int(i) for i in changed),
@@ -142,6 +143,11 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
             "the baseline returns nothing and changes nothing: there is no output to check",
             "return the result from `run`, or change an input or the state in place",
         )
+
+
+def _is_tensor(digest: list[float]) -> bool:
+    """Plain numbers have a size below zero."""
+    return digest[2] >= 0
 
 
 def fit_outputs(bench: Bench, arm: Arm) -> list[dict[str, Any]]:

@@ -7,19 +7,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CUDA_ONLY", "read"]
-
-CUDA_ONLY = frozenset(
-    {
-        "cudnn.allow_tf32",
-        "cudnn.benchmark",
-        "cudnn.enabled",
-        "matmul.allow_fp16_reduced_precision_reduction",
-        "matmul.allow_bf16_reduced_precision_reduction",
-        "matmul.allow_fp16_accumulation",
-    }
-)
-"""Switches that no operator on a CPU looks at, and that many a script sets at its top."""
+__all__ = ["read"]
 
 
 def read() -> dict[str, Any]:

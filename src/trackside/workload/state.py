@@ -8,6 +8,7 @@ global variable holds is not found.
 from __future__ import annotations
 
 import collections
+import contextlib
 import logging
 import types
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ __all__ = ["Snapshot", "leaves", "walk"]
 
 _MAX_DEPTH = 8
 _NUMBERS = (bool, int, float)
+# More are a table (a vocabulary, say) that no call changes.
+_MOST_NUMBERS = 1000
 _clone = torch.Tensor.clone
 _detach = torch.Tensor.detach
 
@@ -49,6 +52,7 @@ def walk(value: Any) -> dict[str, torch.Tensor]:
 def leaves(value: Any) -> dict[str, torch.Tensor | float]:
     """The tensors that `walk` finds, and every plain number."""
     found: dict[str, torch.Tensor | float] = {}
+    plain = 0
     for path, item in _reached(value, "", set(), _MAX_DEPTH):
         if isinstance(item, torch.Tensor):
             # What is packed (sparse, MKL-DNN) is its owner's affair: there is no common form to compare.
@@ -57,10 +61,12 @@ def leaves(value: Any) -> dict[str, torch.Tensor | float]:
                 if item.grad is not None and item.grad.layout is torch.strided:
                     found[f"{path}.grad"] = item.grad
         elif isinstance(item, np.ndarray):
-            if item.dtype.kind in "biufc" and item.flags.writeable:
+            # Not all of numpy's types and strides are torch's too.
+            with contextlib.suppress(TypeError, ValueError):
                 found[path or "state"] = torch.from_numpy(item)
-        elif type(item) in _NUMBERS:
+        elif type(item) in _NUMBERS and plain < _MOST_NUMBERS:
             found[path or "state"] = item
+            plain += 1
     return found
 
 

@@ -39,7 +39,6 @@ _hooks = integrity.hooks_installed
 # Twice the largest L2 in use today (Hopper 50-60 MB, Blackwell 126 MB), as NVBench and do_bench do.
 _FLUSH_BYTES = 256 << 20
 _POISON = 0xFF
-_PLAIN_SIZE = -1.0
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -525,8 +524,8 @@ def _inductor_graphs_active() -> bool:
 def _digest(leaf: torch.Tensor | float) -> list[float]:
     """Two moments in float64 with position weights, and the size: cheap, and one changed element shows."""
     if not isinstance(leaf, torch.Tensor):
-        # No tensor has that size. Beyond a float's range all integers are alike.
-        return [float(leaf) if abs(leaf) < 1e300 else math.copysign(math.inf, leaf), 0.0, _PLAIN_SIZE]
+        # No tensor has a size below zero. Beyond a float's range all integers are alike.
+        return [float(leaf) if abs(leaf) < 1e300 else math.copysign(math.inf, leaf), 0.0, -1.0]
     flat = leaf.detach().reshape(-1)
     flat = (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).double()
     weights = torch.linspace(1.0, 2.0, flat.numel(), dtype=torch.float64, device=flat.device)
