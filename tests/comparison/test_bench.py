@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,16 @@ from tests.comparison.benches import opened
 from trackside.comparison.bench import BASELINE, Arm, Bench, Slot
 
 CALL_SECONDS, JUDGE_SECONDS = 0.1, 0.4
+
+SEEDED = """
+import torch
+
+def inputs(seed, device):
+    return (torch.randn(8, generator=torch.Generator(device).manual_seed(seed)),)
+
+def run(x):
+    return x + 1, torch.initial_seed()
+"""
 
 SLEEPS = f"""
 import time, torch
@@ -66,3 +77,21 @@ def test_an_arm_that_was_not_frozen_is_charged_for_the_copies_too(
 
     monkeypatch.setattr(bench, "ask", slow)
     assert run_once(bench, arm).judge_ns / 1e9 >= CALL_SECONDS + 2 * JUDGE_SECONDS
+
+
+def test_every_call_is_seeded_whether_it_is_held_or_not(tmp_path: Path) -> None:
+    """Else a candidate could tell the calls that are looked at closely from those that are only timed."""
+    path = tmp_path / "baseline.py"
+    path.write_text(SEEDED)
+    with opened(path) as (bench, _):
+        for keep in (False, True):
+            seeds = [bench.seed() for _ in range(3)]
+            slot = bench.run(bench.arms[BASELINE], bench.draw_many(3), seeds, keep=keep)
+            assert [call.leaves[1]["value"] for call in slot.calls] == seeds
+            bench.forget([slot])
+
+
+def test_the_seeds_of_calls_foretell_nothing_else(bench: Bench) -> None:
+    before = bench.rng.getstate()
+    assert len({bench.seed() for _ in range(700)}) == 700
+    assert bench.rng.getstate() == before

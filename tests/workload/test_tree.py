@@ -2,6 +2,7 @@
 
 import collections
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -140,3 +141,18 @@ def test_a_value_is_rebuilt_from_its_specification() -> None:
 def test_inputs_that_cannot_cross_a_process_are_refused_by_name(value: object) -> None:
     with pytest.raises(TypeError, match=type(value).__name__):
         tree.specify((value,), [])
+
+
+def test_a_metaclass_has_no_say_in_what_the_leaves_are() -> None:
+    asked: list[str] = []
+
+    class Nosy(type):
+        def __getattr__(cls, name: str) -> Any:
+            asked.append(name)
+            raise AttributeError(name)
+
+    class Sly(tuple[Any, ...], metaclass=Nosy): ...
+
+    value = Sly((1, 2))
+    assert tree.flatten(value, "out") == [("out", value)]
+    assert asked == []

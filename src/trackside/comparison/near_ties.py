@@ -39,13 +39,7 @@ def beside(
     def draw(scale: Callable[[torch.dtype], float]) -> Any:
         if time.monotonic() > until:
             return None
-        try:
-            value = oracle.answer_beside(made.rebuilt(), seed, earlier, scale, g).get(path)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception:
-            # Beside the inputs the baseline's own checks of them may refuse.
-            return None
+        value = _tried(lambda: oracle.answer_beside(made.rebuilt(), seed, earlier, scale, g).get(path))
         if not isinstance(wanted, torch.Tensor):
             return value
         if not isinstance(value, torch.Tensor) or value.shape != wanted.shape:
@@ -53,17 +47,12 @@ def beside(
         return value.to(wanted.dtype)
 
     def at_extreme(tensor: torch.Tensor, place: int, largest: bool) -> Any:
-        try:
-            bent = tensor.detach().clone().reshape(-1)
-            reach = bent.double().abs().max().clamp_min(1.0)
-            bent[place] = (2 * reach if largest else -2 * reach).to(bent.dtype)
-            moved = bent.reshape(tensor.shape).requires_grad_(tensor.requires_grad)
-            inputs = made.rebuilt([moved if t is tensor else t for t in made.tensors])
-            return oracle.answer(inputs, seed, earlier).get(path)
-        except (MemoryError, torch.OutOfMemoryError):
-            raise
-        except Exception:
-            return None
+        bent = tensor.detach().clone().reshape(-1)
+        reach = bent.double().abs().max().clamp_min(1.0)
+        bent[place] = (2 * reach if largest else -2 * reach).to(bent.dtype)
+        moved = bent.reshape(tensor.shape).requires_grad_(tensor.requires_grad)
+        inputs = made.rebuilt([moved if t is tensor else t for t in made.tensors])
+        return _tried(lambda: oracle.answer(inputs, seed, earlier).get(path))
 
     ulp = oracle.ulp(made.tensors)
     least = math.inf if oracle.precision is None else _TIE_JITTER[oracle.precision]
@@ -75,3 +64,13 @@ def beside(
         at_extreme=at_extreme,
         late=lambda: time.monotonic() > until,
     )
+
+
+def _tried(answer: Callable[[], Any]) -> Any:
+    """An answer beside the inputs; None where the baseline's own checks of its inputs refuse."""
+    try:
+        return answer()
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception:
+        return None

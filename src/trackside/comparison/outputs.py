@@ -259,10 +259,12 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
         for errors in (*known, _noise_errors(look, path, dtype)):
             tolerance.merge(base, errors)
         allowances = _allowances(base, study, leaf, slack, look.normwise)
-        # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
-        jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype))
-        allowances = tolerance.widened(allowances, jumps)
         worst = tolerance.exceeds(leaf["bins"], allowances)
+        if worst is not None:
+            # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
+            jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype))
+            allowances = tolerance.widened(allowances, jumps)
+            worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is None:
         if not look.probing:
             tolerance.merge(study.candidate_bins.setdefault(path, {}), leaf["bins"])
