@@ -39,11 +39,17 @@ def _own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> N
     locks = tmp_path / "locks"
     locks.mkdir(mode=0o700)
     monkeypatch.setattr("trackside.store.lock._lock_folder", lambda: locks)
-    # One quad in each of four blocks is enough for such a difference.
+    # Where the verdict is not the point, one quad in each of four blocks will do.
     monkeypatch.setattr("trackside.comparison.commands._MAX_QUADS", 1)
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
+
+
+@pytest.fixture
+def three_quads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each block, so that a machine that stands still for seconds spoils one of them, not the median."""
+    monkeypatch.setattr("trackside.comparison.commands._MAX_QUADS", 3)
 
 
 def command(name: str, source: str, *arguments: str) -> str:
@@ -76,6 +82,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 20) -> None:
 # -- verdicts ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("three_quads")
 def test_a_faster_command_with_secret_seeds_is_certified_with_the_reservation_that_it_ran_unconfined() -> (
     None
 ):
@@ -89,7 +96,7 @@ def test_a_faster_command_with_secret_seeds_is_certified_with_the_reservation_th
         True,
         "reduced",
         True,
-    )
+    ), record.reasons
     assert record.speedup is not None
     assert record.speedup.ratio > record.speedup.low > 1.2
     assert record.speedup.metric == "wall"
@@ -109,16 +116,18 @@ def test_a_faster_command_with_secret_seeds_is_certified_with_the_reservation_th
     assert RunStore().load("last") == record.to_dict()
     text = shown(record)
     assert "wall time of a run" in text
-    assert "4 blocks, 4 of 4 quads kept, a run a slot" in text
-    assert "stdout: 9 runs compared, the same bytes" in text
+    assert "4 blocks, 12 of 12 quads kept, a run a slot" in text
+    assert "stdout: 25 runs compared, the same bytes" in text
     assert f"next: trackside verify {record.run_id}" in text
 
 
+@pytest.mark.usefixtures("three_quads")
 def test_a_slower_command_does_not_hold() -> None:
     record = judge(command("old.py", FAST, "{seed}"), command("new.py", SLOW, "{seed}"))
-    assert (record.verdict, record.holds) == ("slower", False)
+    assert (record.verdict, record.holds) == ("slower", False), record.reasons
 
 
+@pytest.mark.usefixtures("three_quads")
 def test_without_any_output_a_faster_command_is_not_certified_and_says_why() -> None:
     record = judge(command("old.py", "import time; time.sleep(0.15)"), command("new.py", "pass"))
     assert (record.verdict, record.certified, record.certificate) == ("faster", False, "none")
@@ -128,6 +137,7 @@ def test_without_any_output_a_faster_command_is_not_certified_and_says_why() -> 
     assert "the times alone say so: there was no output to compare" in shown(record)
 
 
+@pytest.mark.usefixtures("three_quads")
 @pytest.mark.parametrize("argument", ["7", "7 {seed}"])
 def test_an_answer_that_never_varies_and_a_known_seed_are_named_as_reservations(argument: str) -> None:
     record = judge(command("old.py", SLOW, argument), command("new.py", FAST, argument), seed=1)
