@@ -95,3 +95,21 @@ def test_the_seeds_of_calls_foretell_nothing_else(bench: Bench) -> None:
     before = bench.rng.getstate()
     assert len({bench.seed() for _ in range(700)}) == 700
     assert bench.rng.getstate() == before
+
+
+@pytest.mark.parametrize(("seconds", "derived"), [(0.0, False), (0.15, True)], ids=["quick", "slow"])
+def test_timed_sets_are_derived_only_where_drawing_one_takes_longer(
+    tmp_path: Path, seconds: float, derived: bool
+) -> None:
+    path = tmp_path / "baseline.py"
+    # Large enough that studying a set takes longer than drawing it.
+    path.write_text(
+        SEEDED.replace("randn(8", "randn(300_000").replace(
+            "    return (torch", f"    __import__('time').sleep({seconds})\n    return (torch"
+        )
+    )
+    with opened(path) as (bench, study):
+        bench.choose_drawing(study.run_ns / 1e9)
+        assert bench.derive is derived
+        (made,) = bench.draw_timed()
+        bench.ask("forget", sets=[made], calls=[])

@@ -243,3 +243,15 @@ def test_faster_needs_every_clock() -> None:
             verdict = stop.outcome
         assert verdict in VERDICTS
         assert (verdict == "faster") == (speed > 0 and judge > 0 and total > 0)
+
+
+def test_a_pair_of_which_other_work_left_few_quads_counts_for_less() -> None:
+    """One pair says 1.3x with two quiet quads of ten; alike, the six would say 1.045x."""
+    found = measurement(lambda order, drift: quad(order, 1e6 * drift, 1e6 * drift), quads=10)
+    odd = found.pairs[2]
+    odd.quads = [quad(q.order, 1.3e6, 1e6, busy=1.0 if i < 2 else 1.5) for i, q in enumerate(odd.quads)]
+    reading = read(found, Ledger())
+    assert reading.kept == 52
+    assert math.exp(reading.speed.mid) < 1.02
+    # What the pair took is not forgotten: the sum of all times weighs it as every other.
+    assert math.exp(reading.total.mid) == pytest.approx(1.3 ** (1 / 6), rel=0.01)

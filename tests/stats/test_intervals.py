@@ -157,3 +157,45 @@ def test_too_few_values_or_a_group_of_one_have_the_plain_interval() -> None:
         assert balanced_interval(values, list(groups)) == t_interval(values)
     with pytest.raises(ValueError, match="each value needs its group"):
         balanced_interval([1.0, 2.0], ["a"])
+
+
+def test_a_weighted_interval_is_that_of_weighted_least_squares() -> None:
+    rng = np.random.default_rng(3)
+    values, weights = rng.normal(1, 0.2, 9), rng.uniform(0.1, 3, 9)
+    groups = ["a", "b"] * 4 + ["a"]
+    sides = [1.0 if g == "a" else -1.0 for g in groups]
+    for design, found in (
+        (np.ones((9, 1)), t_interval(list(values), weights=list(weights))),
+        (np.stack([np.ones(9), sides], 1), balanced_interval(list(values), groups, weights=list(weights))),
+    ):
+        inverse = np.linalg.inv(design.T @ (weights[:, None] * design))
+        solved = inverse @ design.T @ (weights * values)
+        df = 9 - design.shape[1]
+        variance = float(weights @ (values - design @ solved) ** 2) / df * inverse[0, 0]
+        half = float(reference.t.ppf(0.975, df)) * math.sqrt(variance)
+        # Wider by what these weights would hide if all values varied alike.
+        hat = design @ inverse @ (design.T * weights)
+        alike = (inverse @ (design.T * weights**2) @ design @ inverse)[0, 0]
+        shown = float(weights @ np.sum((np.eye(9) - hat) ** 2, axis=1)) / df * inverse[0, 0]
+        assert alike > shown
+        assert (found.mid, found.df) == (pytest.approx(solved[0]), df)
+        assert found.high - found.mid == pytest.approx(half * math.sqrt(alike / shown))
+
+
+@pytest.mark.parametrize(("noise", "process"), [(0.08, 0.0), (0.08, 0.02), (0.0, 0.01)])
+def test_unequal_pairs_have_intervals_that_miss_as_often_as_they_say(noise: float, process: float) -> None:
+    """Of 4,000 draws 200 should miss; 260 would be more than four standard deviations."""
+    rng = np.random.default_rng(7)
+    groups, missed = ["a", "b"] * 6, 0
+    for _ in range(4000):
+        quads = rng.integers(3, 45, 12)
+        values = rng.normal(0, process, 12) + rng.normal(0, 1, 12) * noise / np.sqrt(quads)
+        found = balanced_interval(list(values), groups, weights=list(quads / (quads + 20)))
+        missed += not found.low <= 0 <= found.high
+    assert 130 < missed < 260
+
+
+def test_weights_that_are_missing_or_not_positive_are_refused() -> None:
+    for weights in ([1.0], [1.0, 0.0], [1.0, math.inf]):
+        with pytest.raises(ValueError, match="as many positive weights"):
+            t_interval([1.0, 2.0], weights=weights)

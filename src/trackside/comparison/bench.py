@@ -57,6 +57,9 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 }
 _REPORT = "please report this as a defect, with the two files"
 
+# Seconds to draw a set in that a comparison can spare: a set that was drawn repeats nothing.
+_SLOW_DRAW = 0.02
+
 _clock = time.perf_counter_ns
 
 
@@ -205,6 +208,24 @@ class Bench:
         made = [self.id() for _ in range(count)]
         self.ask("draw_many", ids=made, kind=kind, seeds=[self.set_seed() for _ in made], shape=self.shape)
         return made
+
+    def choose_drawing(self, run_seconds: float) -> None:
+        """Derive timed sets where drawing one takes longer than a call and than deriving it."""
+        drawing = self._seconds_to_draw("fresh")
+        if drawing < max(_SLOW_DRAW, run_seconds):
+            return
+        while self.ask("draw", id=self.id(), kind="base", seed=self.set_seed(), shape=self.shape)["more"]:
+            pass
+        self.derive = self._seconds_to_draw("derived") < drawing
+
+    def _seconds_to_draw(self, kind: str) -> float:
+        taken = []
+        for _ in range(2):
+            began = time.monotonic()
+            made = self.draw(kind)
+            taken.append(time.monotonic() - began)
+            self.ask("forget", sets=[made], calls=[])
+        return min(taken)
 
     def draw_timed(self, count: int = 1) -> list[int]:
         """Sets for timed calls: drawn, or derived where drawing takes longer than running."""

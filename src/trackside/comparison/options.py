@@ -10,8 +10,8 @@ from trackside.stats.verdict import PROVING_PAIRS
 
 __all__ = ["CERTIFIED_PAIRS", "DEFAULT_PAIRS", "QUICK_PAIRS", "Options"]
 
-# On a CPU a pair costs half a second and processes differ by a percent; on a GPU they cost more, differ less.
-DEFAULT_PAIRS = {"cpu": 10, "cuda": 6}
+# On a CPU a pair costs a second and processes differ by a percent; on a GPU they cost more, differ less.
+DEFAULT_PAIRS = {"cpu": 12, "cuda": 6}
 QUICK_PAIRS = 2
 # A t interval over two pairs is honest but says little; a certificate wants more.
 CERTIFIED_PAIRS = PROVING_PAIRS

@@ -253,9 +253,7 @@ class _Trial:
         facts["digest"] = bench.ask("setup", seed=seed, save=str(state_file) if state_file else None)[
             "digest"
         ]
-        began = time.monotonic()
         described = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=shape)
-        draw_seconds = (time.monotonic() - began) / 2
         bench.spec = described["spec"]
         bench.constant = described["constant"]
         study = outcome.study = study_baseline(
@@ -289,10 +287,8 @@ class _Trial:
         report_probes(bench.ledger, ran, rows)
         outcome.base_alone["build_baseline"] = study.build_seconds
         outcome.base_alone["build_candidate"] = arm.build_seconds
-        if described["derivable"] and draw_seconds > 0.02 and draw_seconds > study.run_ns / 1e9:
-            while bench.ask("draw", id=bench.id(), kind="base", seed=bench.set_seed(), shape=shape)["more"]:
-                pass
-            bench.derive = True
+        if described["derivable"]:
+            bench.choose_drawing(study.run_ns / 1e9)
 
     def _measure(
         self,

@@ -32,6 +32,11 @@ _BELIEVED_SHARE = 0.5
 _WORTH_ASKING = 0.05
 
 
+# So many quads blur a pair's median as much as processes differ: beyond that, more of them say little more.
+# Pairs that other work left with few quads count for less. The sum of all times weighs them alike.
+_PROCESS_QUADS = 20
+
+
 @dataclass(frozen=True)
 class Reading:
     """What the clocks say, in log ratios baseline/candidate."""
@@ -58,7 +63,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     modes = {"device": "plain" if plan.kind == "cpu" else "cold", "wall": "wall"}
     wanted = modes["device"] if plan.kind == "cpu" else modes[plan.metric]
     keep = _quiet_quads(measurement, wanted, ledger)
-    speeds, judges, totals, lies = [], [], [], []
+    speeds, judges, totals, lies, weights = [], [], [], [], []
     for pair in measurement.pairs:
         quads = [q for q in pair.quads if q.mode == wanted]
         kept = [q for q in quads if id(q) in keep] or quads
@@ -69,6 +74,8 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         ratio, lie = _judge_ratio(kept)
         judges.append(ratio)
         lies.append(lie)
+        counted = max(1, sum(id(q) in keep for q in quads))
+        weights.append(counted / (counted + _PROCESS_QUADS))
     others = (
         {name: _plain_interval(measurement.pairs, mode) for name, mode in modes.items()}
         if plan.kind == "cuda"
@@ -76,8 +83,8 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     )
     first = [pair.first for pair in measurement.pairs]
     return Reading(
-        speed=balanced_interval(speeds, first),
-        judge=balanced_interval(judges, first),
+        speed=balanced_interval(speeds, first, weights=weights),
+        judge=balanced_interval(judges, first, weights=weights),
         total=balanced_interval(totals, first),
         wall=others["wall"],
         device=others["device"],

@@ -38,45 +38,66 @@ class Interval:
     """Degrees of freedom of the t distribution behind the bounds; None where there is none."""
 
 
-def t_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+def t_interval(
+    values: Sequence[float], confidence: float = 0.95, weights: Sequence[float] | None = None
+) -> Interval:
     """Student's t interval for the mean of independent values, such as the medians of fresh worker pairs.
 
     One value has infinite bounds. Equal values have an interval of width 0: a clock too coarse to show any
     spread looks like that, which is for the caller to exclude.
+
+    Args:
+        weights: how much each value is known better than another, in inverse variances up to a factor. The
+            interval holds too where they mislead and all values are known alike: it is widened for that.
     """
     _check_share(confidence, "confidence")
     n = len(values)
+    weights = _checked_weights(weights, n)
     if n == 0:
         raise ValueError("an interval needs at least one value, found none")
     if not all(math.isfinite(v) for v in values):
         raise ValueError("an interval needs finite values; drop or refuse the others first")
     # Division may round the mean of equal values off them, and noise of the last bit is no spread.
-    mean = min(max(math.fsum(values) / n, min(values)), max(values))
+    total = math.fsum(weights)
+    mean = math.fsum(v * w for v, w in zip(values, weights, strict=True)) / total
+    mean = min(max(mean, min(values)), max(values))
     if n == 1:
         return Interval(mean, -math.inf, math.inf, confidence, n)
-    variance = math.fsum((v - mean) ** 2 for v in values) / (n - 1)
-    half = t_quantile((1 + confidence) / 2, n - 1) * math.sqrt(variance / n)
+    variance = math.fsum(w * (v - mean) ** 2 for v, w in zip(values, weights, strict=True)) / (n - 1)
+    error = math.sqrt(variance / total * _excess([weights], n - 1))
+    half = t_quantile((1 + confidence) / 2, n - 1) * error
     return Interval(mean, mean - half, mean + half, confidence, n, n - 1)
 
 
-def balanced_interval(values: Sequence[float], groups: Sequence[str], confidence: float = 0.95) -> Interval:
+def balanced_interval(
+    values: Sequence[float],
+    groups: Sequence[str],
+    confidence: float = 0.95,
+    weights: Sequence[float] | None = None,
+) -> Interval:
     """The t interval of values from two conditions that balance each other, such as who started first.
 
     The estimate is the mean of the groups' means, and the spread is that inside the groups: what the
     condition does to a value, up in the one and down in the other, cancels and is no noise. The groups must
     have been assigned beforehand, by chance. Fewer than six values, or a group of one, have the plain
-    interval: they would lose more by the degree of freedom than by that noise.
+    interval: they would lose more by the degree of freedom than by that noise. Weights are those of
+    `t_interval`.
     """
     if len(values) != len(groups):
         raise ValueError(f"each value needs its group, found {len(values)} and {len(groups)}")
-    inside = [[v for v, g in zip(values, groups, strict=True) if g == group] for group in sorted(set(groups))]
+    weights = _checked_weights(weights, len(values))
+    rows = list(zip(values, groups, weights, strict=True))
+    inside = [[(v, w) for v, g, w in rows if g == group] for group in sorted(set(groups))]
     if len(values) < _ENOUGH_BALANCED or len(inside) != 2 or min(map(len, inside)) < 2:
-        return t_interval(values, confidence)
-    plain = [t_interval(members, confidence) for members in inside]
+        return t_interval(values, confidence, weights)
+    middles = [t_interval([v for v, _ in m], confidence, [w for _, w in m]).mid for m in inside]
     df = len(values) - 2
-    mean = (plain[0].mid + plain[1].mid) / 2
-    squares = math.fsum((v - p.mid) ** 2 for members, p in zip(inside, plain, strict=True) for v in members)
-    error = math.sqrt(squares / df * math.fsum(1 / len(members) for members in inside)) / 2
+    mean = (middles[0] + middles[1]) / 2
+    squares = math.fsum(
+        w * (v - middle) ** 2 for m, middle in zip(inside, middles, strict=True) for v, w in m
+    )
+    shares = [[w for _, w in m] for m in inside]
+    error = math.sqrt(squares / df * math.fsum(1 / math.fsum(s) for s in shares) * _excess(shares, df)) / 2
     half = t_quantile((1 + confidence) / 2, df) * error
     return Interval(mean, mean - half, mean + half, confidence, len(values), df)
 
@@ -184,6 +205,23 @@ def _rank(n: int, alpha: float) -> int:
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+def _excess(groups: Sequence[Sequence[float]], df: int) -> float:
+    """How far the variance by these weights falls short, at least 1, if all values vary alike."""
+    sums = [math.fsum(weights) for weights in groups]
+    squares = [math.fsum(w * w for w in weights) for weights in groups]
+    real = math.fsum(q / s**2 for q, s in zip(squares, sums, strict=True))
+    spread = math.fsum(s - q / s for q, s in zip(squares, sums, strict=True)) / df
+    return max(1.0, real / (spread * math.fsum(1 / s for s in sums)))
+
+
+def _checked_weights(weights: Sequence[float] | None, n: int) -> Sequence[float]:
+    if weights is None:
+        return [1.0] * n
+    if len(weights) != n or not all(math.isfinite(w) and w > 0 for w in weights):
+        raise ValueError(f"{n} values need as many positive weights, found {list(weights)}")
+    return weights
 
 
 def _check_share(value: float, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from trackside.workload.cuda import Driver
 
-__all__ = ["ALIGN", "Arena", "ArenaShape", "CudaMemory", "HostMemory", "Memory", "align"]
+__all__ = ["ALIGN", "Arena", "ArenaShape", "CudaMemory", "HostMemory", "Memory", "align", "same_bytes"]
 
 ALIGN = 256
 _PAGE = 4096
@@ -24,10 +24,17 @@ _GUARD = b"\xa5\x5a" * (_PAGE // 2)
 _memmove = ctypes.PyDLL(None).memmove
 _memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _memmove.restype = ctypes.c_void_p
+_memcmp = ctypes.CDLL(None).memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 def align(size: int, to: int = ALIGN) -> int:
     return -(-size // to) * to
+
+
+def same_bytes(first: int, second: int, size: int) -> bool:
+    """Whether two places in host memory hold the same, without copying either."""
+    return bool(_memcmp(first, second, size) == 0)
 
 
 @dataclass(frozen=True)
