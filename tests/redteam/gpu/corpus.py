@@ -47,6 +47,7 @@ _ORACLE = ("output-matches-oracle",)
 _ALIAS = ("aliasing",)
 _CLOCKS = ("clocks-agree",)
 _REUSE = ("output-reuse",)
+_PROBES = ("holds-on-probes",)
 
 FALSE = (
     # Deferral: the work happens outside the two events.
@@ -183,6 +184,9 @@ FALSE = (
     _false("train_gradient_skipped", "train_step", "arithmetic", (*_ORACLE, "state-matches")),
     _false("train_bf16", "train_step", "arithmetic", _ORACLE),
     _false("train_no_update", "train_step", "arithmetic", ("state-matches",), "the new state is an output"),
+    # Padding that ordinary values hide.
+    _false("amax_pad_zero", "amax_rows", "arithmetic", _PROBES, "normal rows never lack a positive value"),
+    _false("softmax_pad_zero", "softmax_fp16", "arithmetic", _PROBES, "lost in fp16 while logits are large"),
     # Memory that was never written.
     _false("half_rows_triton", "softmax_fp32", "unwritten", _ORACLE),
     _false("tril_one_dimensional_grid", "tril_matmul", "unwritten", _ORACLE),
@@ -219,6 +223,10 @@ HONEST = (
     _honest("tril_blocks", "tril_matmul", "algebra", frozenset({"faster", "inconclusive"})),
     _honest("linear_mean_collapsed", "linear_mean_lse", "algebra", FASTER, "over ten times, legal"),
     _honest("train_step_by_hand", "train_step", "training"),
+    _honest("pinned_host_output", "logsumexp_pinned", "outputs", note="its output is in pinned host memory"),
+    _honest("quantise_compiled", "quantise_uint8", "compile", note="rounding turns some integers by one"),
+    _honest("linear_leaky_addmm", "linear_leaky_relu", "equivalent", note="a kink where rounding decides"),
+    _honest("moe_route_logits", "moe_routing", "algebra", note="near ties decide who is chosen"),
 )
 
 CASES = (*FALSE, *HONEST)

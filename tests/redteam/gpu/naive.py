@@ -226,17 +226,17 @@ def _result(case, accepted=False, base_us=None, candidate_us=None, worst=None, e
 
 
 class _Native:
-    """A file in Trackside's own format; the candidate takes its inputs from the baseline."""
+    """A file in Trackside's own format; the candidate takes inputs and a missing setup from the baseline."""
 
-    def __init__(self, module, device):
+    def __init__(self, module, device, baseline=None):
         self.module, self._device = module, device
+        self._setup = getattr(module, "setup", None) or getattr(baseline, "setup", None)
 
     def inputs(self, seed):
         return self.module.inputs(seed, self._device)
 
     def setup(self, seed):
-        setup = getattr(self.module, "setup", None)
-        return None if setup is None else setup(seed, self._device)
+        return None if self._setup is None else self._setup(seed, self._device)
 
     def call(self, state, args):
         return self.module.run(*args) if state is None else self.module.run(state, *args)
@@ -275,7 +275,7 @@ def _load(path, role, device, baseline=None):
     for name in ("ModelNew", "Model"):
         if hasattr(module, name) and not hasattr(module, "run"):
             return _KernelBench(module, name, device, (baseline or module).get_init_inputs())
-    return _Native(module, device)
+    return _Native(module, device, baseline)
 
 
 if __name__ == "__main__":
