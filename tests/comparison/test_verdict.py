@@ -188,6 +188,23 @@ def test_few_disturbed_quads_pass_however_they_fall(arm: str) -> None:
     assert machine_quiet(disturbing(10, arm), quads=16)[0] == "fail"
 
 
+@pytest.mark.parametrize(("hits", "status"), [(16, "pass"), (60, "fail")])
+def test_short_slots_may_be_hit_more_often_than_their_length_explains_in_a_tenth_of_the_quads(
+    hits: int, status: str
+) -> None:
+    """Of 574 quads 129 had a disturbed slot of 12 ms, and 16 one of 0.5 ms: honest code, 22 times as fast."""
+    count = itertools.count()
+
+    def make(order: str, drift: float) -> Quad:
+        made, n = quad(order, 12.1e6, 0.54e6), next(count)
+        for arm, most in (("A", 129), ("B", hits)):
+            if n < most:
+                made.cpu[order.index(arm)] -= 2e6
+        return made
+
+    assert machine_quiet(make, pairs=14, quads=41)[0] == status
+
+
 def test_a_quiet_machine_passes() -> None:
     assert machine_quiet(disturbing(0)) == ("pass", "0% of quads dropped as disturbed")
 

@@ -24,7 +24,8 @@ VERDICTS = ("rejected", "not-comparable", "slower", "inconclusive", "equivalent"
 
 _MAX_DROPPED = 0.40
 _FISHER_ALPHA = 0.01
-# So few drops cannot move a median, however they fall.
+# So few drops of one arm cannot move a median, however they fall. Slots that take a 20th of the other arm's
+# are disturbed more often than that share: a process that has just been woken is preempted more easily.
 _FEW_DISTURBED = 0.1
 # A worker's clock that claims more than twice what the judge's clock allows at most is not believed.
 _BELIEVED_SHARE = 0.5
@@ -111,8 +112,11 @@ def quiet_mask(quads: list[Quad], ledger: Ledger, limit: float = 1.02) -> list[b
     dropped, disturbed = 1 - float(mask.mean()), quiet.disturbed_share(ratios, arms, limit)
     hits = quiet.arm_disturbances(ratios, arms, limit)
     lengths = [float(np.median(wall[arms == letter])) for letter in "AB"]
-    p = quiet.fisher_exact(*hits, odds=quiet.length_odds(hits[0] + hits[2], len(quads), *lengths))
-    if p < _FISHER_ALPHA and disturbed > _FEW_DISTURBED:
+    odds = quiet.length_odds(hits[0] + hits[2], len(quads), *lengths)
+    p = quiet.fisher_exact(*hits, odds=odds)
+    # The arm that was hit more often than its length explains: only its drops can have been chosen.
+    favoured = hits[2] if hits[0] * hits[3] < odds * hits[1] * hits[2] else hits[0]
+    if p < _FISHER_ALPHA and favoured > _FEW_DISTURBED * len(quads):
         ledger.failed(
             "machine-quiet",
             f"disturbed slots fall unevenly on the two arms (Fisher p = {p:.4f}; {disturbed:.0%} of quads): "
