@@ -13,9 +13,11 @@ from trackside.comparison.measure import (
     Pair,
     Plan,
     Quad,
+    _pairs_in_time,
     _quads_per_pair,
     _start_orders,
     odd_freezes,
+    plan_batch,
 )
 
 PLAN = Plan(
@@ -139,3 +141,24 @@ MS = 1_000_000
 )
 def test_freezes_with_more_than_stopping_takes_are_counted(ran: list[int], odd: int) -> None:
     assert odd_freezes(ran) == odd
+
+
+def test_a_slot_holds_as_many_calls_of_the_baseline_as_fit_unless_the_candidate_is_far_slower() -> None:
+    assert plan_batch(1e6, 0.1e6, 1 << 20, "cpu", 0, None) == 10
+    assert plan_batch(1e6, 1.9e6, 1 << 20, "cpu", 0, None) == 10
+    assert plan_batch(1e6, 12e6, 1 << 20, "cpu", 0, None) == 1
+    assert plan_batch(1e6, 1e6, 64 << 20, "cpu", 0, None) == 3
+
+
+def test_there_are_fewer_pairs_where_one_takes_longer_than_its_share_and_never_fewer_than_six() -> None:
+    plan = replace(PLAN, pairs=12, seconds=48.0)
+    assert [_pairs_in_time(plan, seconds) for seconds in (1.0, 4.0, 6.0, 7.9, 30.0)] == [12, 12, 8, 6, 6]
+    assert _pairs_in_time(replace(plan, pairs=2), 30.0) == 2
+
+
+@pytest.mark.parametrize("pairs", [6, 7, 12])
+def test_when_the_first_pair_is_over_the_others_still_start_in_balance(pairs: int) -> None:
+    for first in ((BASELINE, CANDIDATE), (CANDIDATE, BASELINE)):
+        orders = [first, *_start_orders(pairs, random.Random(3), begun=first)]
+        assert len(orders) == pairs
+        assert 0 <= 2 * orders.count(first) - pairs <= 1

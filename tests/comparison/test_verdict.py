@@ -152,22 +152,49 @@ def machine_quiet(make: Any, **shape: int) -> tuple[str, str]:
     return result.status, result.detail
 
 
-def test_more_than_40_percent_of_disturbed_quads_are_inconclusive() -> None:
+def test_where_more_than_40_percent_of_quads_are_disturbed_none_is_dropped() -> None:
     status, detail = machine_quiet(disturbing(20))
-    assert status == "fail"
+    assert (status, detail.endswith("40% at most may be dropped: none was")) == ("warn", True)
     assert "42% of quads were disturbed" in detail
+    assert read(measurement(disturbing(20)), Ledger()).kept == 48
+    assert read(measurement(disturbing(19)), Ledger()).kept == 29
     assert machine_quiet(disturbing(19)) == (
         "pass",
         "40% of quads dropped as disturbed",
     )
 
 
-@pytest.mark.parametrize("arm", ["A", "B"])
-def test_disturbance_that_falls_on_one_arm_is_inconclusive(arm: str) -> None:
-    status, detail = machine_quiet(disturbing(8, arm))
+def test_disturbance_that_falls_on_the_baseline_is_inconclusive() -> None:
+    status, detail = machine_quiet(disturbing(8, "A"))
     assert status == "fail"
-    assert "unevenly" in detail
+    assert "unevenly, on the baseline" in detail
     assert "17% of quads" in detail
+
+
+def test_beside_a_disturbed_baseline_a_slower_candidate_is_slower_all_the_same() -> None:
+    status, detail = machine_quiet(disturbing(8, "A", base=0.5e6))
+    assert (status, detail.endswith("none was dropped")) == ("warn", True)
+
+
+def test_a_candidate_that_waits_where_it_is_slow_has_no_quad_dropped() -> None:
+    """In 19 of 48 quads it takes three times as long and sleeps; dropped, it would be level in all."""
+
+    def waiting() -> Any:
+        disturbed = disturbing(19, "B")
+
+        def make(order: str, drift: float) -> Quad:
+            made = disturbed(order, drift)
+            if made.cpu != made.totals:
+                made.ns = [t * (3.0 if arm == "B" else 1.0) for arm, t in zip(order, made.ns, strict=True)]
+            return made
+
+        return make
+
+    status, detail = machine_quiet(waiting())
+    assert (status, "unevenly, on the candidate" in detail) == ("warn", True)
+    found = read(measurement(waiting()), Ledger())
+    assert found.kept == 48
+    assert found.speed.mid < -0.2
 
 
 @pytest.mark.parametrize("arm", ["A", "B"])
@@ -178,17 +205,17 @@ def test_disturbance_that_chance_could_have_put_on_one_arm_passes(arm: str) -> N
 
 def test_a_baseline_of_eight_times_the_length_may_be_hit_that_much_more_often() -> None:
     assert machine_quiet(disturbing(8, "A", base=8e6))[0] == "pass"
-    assert machine_quiet(disturbing(8, "B", base=8e6))[0] == "fail"
+    assert machine_quiet(disturbing(8, "B", base=8e6))[0] == "warn"
 
 
 @pytest.mark.parametrize("arm", ["A", "B"])
 def test_few_disturbed_quads_pass_however_they_fall(arm: str) -> None:
     # 9 of 96 against none: Fisher p = 0.003, and 9 %. One more than a tenth is too many.
     assert machine_quiet(disturbing(9, arm), quads=16)[0] == "pass"
-    assert machine_quiet(disturbing(10, arm), quads=16)[0] == "fail"
+    assert machine_quiet(disturbing(10, arm), quads=16)[0] != "pass"
 
 
-@pytest.mark.parametrize(("hits", "status"), [(16, "pass"), (60, "fail")])
+@pytest.mark.parametrize(("hits", "status"), [(16, "pass"), (60, "warn")])
 def test_short_slots_may_be_hit_more_often_than_their_length_explains_in_a_tenth_of_the_quads(
     hits: int, status: str
 ) -> None:

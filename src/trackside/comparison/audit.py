@@ -82,6 +82,7 @@ def _audit_calls(bench: Bench, arm: Arm, study: Study, count: int, poison: bool)
     expected = bench.run(bench.arms[BASELINE], sets, seeds)
     slot = bench.run(arm, sets, seeds, keep=True, poison=poison, building=not poison)
     _no_hooks(bench.ledger, slot)
+    arm.call_ns = min(call.ns for call in slot.calls)
     for call, standard in zip(slot.calls, expected.calls, strict=True):
         learn(bench, study, standard)
         check_call(bench, study, call, standard)

@@ -96,6 +96,8 @@ class Arm:
     process: Process
     call_timeout: float
     build_seconds: float = 0.0
+    call_ns: float = 0.0
+    """What the candidate says an audited call took: for planning, since it may lie."""
 
 
 class Bench:

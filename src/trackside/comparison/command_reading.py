@@ -9,11 +9,12 @@ import numpy as np
 
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Pair, Quad
-from trackside.comparison.verdict import Reading, quiet_mask
+from trackside.comparison.verdict import Quiet, Reading
 from trackside.stats.intervals import t_interval
 from trackside.stats.quads import pair_median
 from trackside.stats.spread import median
 from trackside.stats.totals import total_ratio
+from trackside.stats.verdict import classify
 
 __all__ = ["read_commands"]
 
@@ -23,10 +24,11 @@ _ONE_THREAD: Final = (0.9, 1.25)
 _QUIET_LIMIT: Final = 1.05
 
 
-def read_commands(pairs: list[Pair], ledger: Ledger) -> Reading:
+def read_commands(pairs: list[Pair], delta: float, ledger: Ledger) -> Reading:
     """The interval, once, after all blocks. There is one clock, the judge's own, so no lie to bound."""
     quads = [quad for pair in pairs for quad in pair.quads]
-    keep = {id(quad) for quad, kept in zip(quads, _quiet(quads, ledger), strict=True) if kept}
+    quiet = Quiet(quads, _QUIET_LIMIT) if _one_thread(quads) else None
+    keep = {id(quad) for quad in (quiet.kept if quiet else quads)}
     speeds, totals = [], []
     for pair in pairs:
         kept = [quad for quad in pair.quads if id(quad) in keep] or pair.quads
@@ -37,6 +39,13 @@ def read_commands(pairs: list[Pair], ledger: Ledger) -> Reading:
                 times[letter].append(ns)
         totals.append(math.log(total_ratio(times["A"], times["B"])))
     speed = t_interval(speeds)
+    if quiet:
+        quiet.report(ledger, classify(speed, delta) == "slower")
+    else:
+        ledger.passed(
+            "machine-quiet",
+            "no quad dropped: the commands wait or use several threads, so CPU time shows no disturbance",
+        )
     return Reading(
         speed=speed,
         judge=speed,
@@ -49,15 +58,9 @@ def read_commands(pairs: list[Pair], ledger: Ledger) -> Reading:
     )
 
 
-def _quiet(quads: list[Quad], ledger: Ledger) -> list[bool]:
-    """Which quads to count: disturbed ones go where CPU time can show them, whichever arm was hit."""
+def _one_thread(quads: list[Quad]) -> bool:
+    """Whether CPU time can show what was disturbed."""
     wall, cpu = np.array([quad.totals for quad in quads]), np.array([quad.cpu for quad in quads])
     arms = np.array([list(quad.order) for quad in quads])
     middles = [median((wall / cpu)[arms == letter]) for letter in "AB"]
-    if not all(_ONE_THREAD[0] <= middle <= _ONE_THREAD[1] for middle in middles):
-        ledger.passed(
-            "machine-quiet",
-            "no quad dropped: the commands wait or use several threads, so CPU time shows no disturbance",
-        )
-        return [True] * len(quads)
-    return quiet_mask(quads, ledger, _QUIET_LIMIT)
+    return all(_ONE_THREAD[0] <= middle <= _ONE_THREAD[1] for middle in middles)

@@ -408,7 +408,7 @@ class _CommandTrial:
         ledger.passed("no-leftovers", "every process of every run had ended")
         self._judge_files()
         self._judge_outputs()
-        self.reading = read_commands(measurement.pairs, ledger)
+        self.reading = read_commands(measurement.pairs, self.delta, ledger)
         quads = [quad for pair in measurement.pairs for quad in pair.quads]
         noticed = recorder.disturbances(quads[0].began, quads[-1].ended)
         if noticed:

@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ __all__ = [
 # the judge's clock that decides: a slot's hand-over varies by some 100 µs, which more calls share.
 _SLOT_NS = {"cpu": 10e6, "cuda": 8e6}
 _MAX_BATCH = {"cpu": 32, "cuda": 96}
+_FAR_SLOWER = 2.0
 # Shared memory of one arm; on a GPU an eighth of what is free at most: there are two, with private copies.
 _ARENA_BYTES, _ARENA_SHARE = {"cpu": 192 << 20, "cuda": 16 << 30}, 8
 # A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU.
@@ -42,6 +43,8 @@ _MIN_QUADS = {"cpu": 20, "cuda": 8}
 _MAX_QUADS = 200
 # So many unless half the budget again has gone.
 _FEWEST_QUADS = 6
+# An interval over fewer is wide whatever they say.
+_LEAST_PAIRS = 6
 # Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
 _WARM_SLOTS, _STILL_FALLING, _WARM_SHARE = 3, 0.97, 0.2
 # Waking up and stopping again takes microseconds; more than this is work. A helper process that an arm keeps
@@ -142,9 +145,15 @@ class Measurement:
     oracle_seconds: float = 0.0
 
 
-def plan_batch(study: Study, call_bytes: int, kind: str, flushes: int, free: int | None) -> int:
-    """How many calls a slot holds, each with that many bytes of inputs and outputs."""
-    per_call = max(study.run_ns, 1e3) + (flushes * _FLUSH_NS if kind == "cuda" else 0)
+def plan_batch(
+    base_ns: float, cand_ns: float, call_bytes: int, kind: str, flushes: int, free: int | None
+) -> int:
+    """How many calls a slot holds, each with that many bytes of inputs and outputs.
+
+    The baseline's time decides, unless the candidate takes far longer: its slots must not eat up the budget.
+    """
+    call_ns = cand_ns if cand_ns > _FAR_SLOWER * base_ns else base_ns
+    per_call = max(call_ns, 1e3) + (flushes * _FLUSH_NS if kind == "cuda" else 0)
     wanted = round(_SLOT_NS[kind] / per_call)
     most = min(_ARENA_BYTES[kind], free // _ARENA_SHARE) if free is not None else _ARENA_BYTES[kind]
     # On a GPU the first call, which is not timed, has a slot too.
@@ -169,14 +178,21 @@ def measure(
     progress: Progress,
     clock: Callable[[], float] = time.monotonic,
 ) -> Measurement:
-    """Run all pairs. The number of pairs is fixed; the spread alone decides how many quads each gets."""
+    """Run all pairs. Time alone decides how many there are, and the spread how many quads each gets."""
     result = Measurement(plan)
     running = RunningSignSequence()
-    began = clock()
+    began, looped = clock(), 0.0
     # A spot check holds two calls at once.
     sizes = max(2, plan.batch + (plan.kind == "cuda"))
     firsts = _start_orders(plan.pairs, bench.rng)
-    for index in range(plan.pairs):
+    while len(result.pairs) < plan.pairs:
+        index = len(result.pairs)
+        if index == 1:
+            # Fewer where the least a pair takes is more than its share: before any ratio has been looked at.
+            spare = looped * max(0.0, 1 - _FEWEST_QUADS / len(result.pairs[0].quads))
+            pairs = _pairs_in_time(plan, clock() - began - spare)
+            plan = result.plan = replace(plan, pairs=pairs)
+            firsts = [firsts[0], *_start_orders(plan.pairs, bench.rng, begun=firsts[0])]
         pair = Pair(index, first=firsts[index][0])
         seed = bench.seed()
         save = str(state_file) if state_file is not None else None
@@ -190,6 +206,7 @@ def measure(
         # The other way round: who started second comes first when the first outputs are given memory.
         _warm(bench, plan, firsts[index][::-1], clock)
         result.strangers, result.watched_at = bench.strangers(), time.monotonic_ns()
+        warm = clock()
         while True:
             mode = _mode(plan, len(pair.quads))
             quad = _run_quad(bench, plan, study, mode, result)
@@ -214,6 +231,7 @@ def measure(
                 break
             if clock() >= began + plan.seconds * 1.5:
                 break
+        looped = clock() - warm
         _check_frozen(bench, result, now=True)
         spot_check(bench, study)
         _close_pair(bench, study, pair)
@@ -224,13 +242,24 @@ def measure(
     return result
 
 
-def _start_orders(pairs: int, rng: random.Random) -> list[tuple[str, str]]:
-    """Which arm starts first, in half of the pairs each, shuffled.
+def _pairs_in_time(plan: Plan, seconds: float) -> int:
+    """How many pairs there is time for when each takes so many seconds; never fewer than the least."""
+    return max(min(_LEAST_PAIRS, plan.pairs), min(plan.pairs, int(plan.seconds / seconds)))
+
+
+def _start_orders(
+    pairs: int, rng: random.Random, begun: tuple[str, str] | None = None
+) -> list[tuple[str, str]]:
+    """Which arm starts first, in half of the pairs each, shuffled; without the first where that has `begun`.
 
     Who comes second is given other memory: on an H200 that made 0.2 % of a GEMM and 0.7 % of a 2 GB copy.
     """
     both = rng.sample([(BASELINE, CANDIDATE), (CANDIDATE, BASELINE)], 2)
+    if begun is not None:
+        both = [begun, begun[::-1]]
     orders = [both[i % 2] for i in range(pairs)]
+    if begun is not None:
+        orders.remove(begun)
     rng.shuffle(orders)
     return orders
 

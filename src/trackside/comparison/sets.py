@@ -97,6 +97,8 @@ class Feeder:
         self._device = device
         self._bases: list[InputSet] = []
         self._masks: dict[tuple[int, ...], torch.Tensor] = {}
+        self._smooth: dict[int, bool] = {}
+        """By base, whether its values may be pulled."""
         self.structure: list[list[str]] = []
         self.varies: list[bool] = []
 
@@ -106,7 +108,7 @@ class Feeder:
     def study(self, first: InputSet, second: InputSet) -> dict[str, Any]:
         """Look at two draws: which leaves vary, which structure they hold, whether sets can be derived."""
         self._bases = [first, second]
-        self._masks = {}
+        self._masks, self._smooth = {}, {}
         pairs = list(zip(first.tensors, second.tensors, strict=True))
         self.varies = [a.shape != b.shape or not torch.equal(a, b) for a, b in pairs]
         self.structure = [
@@ -143,7 +145,9 @@ class Feeder:
         made = []
         shifts: dict[tuple[int, ...], int] = {}
         pull = _LEAST_PULL + (_MOST_PULL - _LEAST_PULL) * float(torch.rand(1, generator=g))
-        pull = pull if self._continuous(a) else 0.0
+        if order[0] not in self._smooth:
+            self._smooth[order[0]] = self._continuous(a)
+        pull = pull if self._smooth[order[0]] else 0.0
         for i, (x, y) in enumerate(zip(a.tensors, b.tensors, strict=True)):
             if not self.varies[i]:
                 made.append(x)
@@ -153,9 +157,12 @@ class Feeder:
             shift = shifts.setdefault(tuple(x.shape), shift)
             rolled = torch.roll(mask.reshape(-1), shift).reshape(mask.shape)
             mixed = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-            torch.where(rolled, x.detach(), y.detach(), out=mixed)
             if pull:
-                mixed.lerp_(torch.where(rolled, y.detach(), x.detach()), pull)
+                # A weight of `pull` under the mask, where x prevails, and of 1 - pull elsewhere.
+                weight = rolled.to(x.dtype).mul_(2 * pull - 1).add_(1 - pull)
+                torch.lerp(x.detach(), y.detach(), weight, out=mixed)
+            else:
+                torch.where(rolled, x.detach(), y.detach(), out=mixed)
             made.append(mixed.requires_grad_(x.requires_grad))
         return InputSet(a.rebuilt(made))
 

@@ -307,7 +307,9 @@ class _Trial:
         )
         flushes, host_bound = self._flushes(bench, study)
         free = bench.ask("free_memory")["bytes"]
-        batch = plan_batch(study, bench.spec["bytes"] + bench.output_bytes, options.kind, flushes, free)
+        call_bytes = bench.spec["bytes"] + bench.output_bytes
+        cand_ns = bench.arms[CANDIDATE].call_ns
+        batch = plan_batch(study.run_ns, cand_ns, call_bytes, options.kind, flushes, free)
         spent = time.monotonic() - self.budget_from - bench.build_seconds
         left = options.budget * (len(self.outcomes) + 1) / shapes - spent
         pairs = options.pairs or (QUICK_PAIRS if options.quick else DEFAULT_PAIRS[options.kind])
