@@ -335,8 +335,11 @@ def test_a_real_comparison_leaves_its_verdict_and_raw_quads(tmp_path: Path, home
     raw = json.loads(gzip.decompress((out / run["raw"]).read_bytes()))
     assert raw["record"]["run_id"] == run["run_id"]
     pairs = raw["quads"][0]["pairs"]
-    assert len(pairs) == 12
-    assert sorted(raw["quads"][0]["first"]) == ["baseline"] * 6 + ["candidate"] * 6
+    # Twelve, or fewer where so short a budget has no time for them; in balance in any case.
+    assert 6 <= len(pairs) <= 12
+    firsts = raw["quads"][0]["first"]
+    assert len(firsts) == len(pairs)
+    assert abs(firsts.count("baseline") - firsts.count("candidate")) <= 1
     assert {quad["order"] for pair in pairs for quad in pair} <= {"ABBA", "BAAB"}
     assert run["half_width"] == pytest.approx(math.log(run["high"] / run["low"]) / 2)
 

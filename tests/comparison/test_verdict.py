@@ -208,11 +208,11 @@ def test_a_baseline_of_eight_times_the_length_may_be_hit_that_much_more_often() 
     assert machine_quiet(disturbing(8, "B", base=8e6))[0] == "warn"
 
 
-@pytest.mark.parametrize("arm", ["A", "B"])
-def test_few_disturbed_quads_pass_however_they_fall(arm: str) -> None:
+@pytest.mark.parametrize(("arm", "status"), [("A", "fail"), ("B", "warn")])
+def test_few_disturbed_quads_pass_however_they_fall(arm: str, status: str) -> None:
     # 9 of 96 against none: Fisher p = 0.003, and 9 %. One more than a tenth is too many.
     assert machine_quiet(disturbing(9, arm), quads=16)[0] == "pass"
-    assert machine_quiet(disturbing(10, arm), quads=16)[0] != "pass"
+    assert machine_quiet(disturbing(10, arm), quads=16)[0] == status
 
 
 @pytest.mark.parametrize(("hits", "status"), [(16, "pass"), (60, "warn")])

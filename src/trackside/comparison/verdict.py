@@ -32,8 +32,6 @@ _FEW_DISTURBED = 0.1
 _BELIEVED_SHARE = 0.5
 # Gains below this are left to the intervals.
 _WORTH_ASKING = 0.05
-
-
 # So many quads blur a pair's median as much as processes differ: beyond that, more of them say little more.
 # Pairs that other work left with few quads count for less. The sum of all times weighs them alike.
 _PROCESS_QUADS = 20
@@ -64,9 +62,9 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     plan = measurement.plan
     modes = {"device": "plain" if plan.kind == "cpu" else "cold", "wall": "wall"}
     wanted = modes["device"] if plan.kind == "cpu" else modes[plan.metric]
-    quads_of_mode = [q for p in measurement.pairs for q in p.quads if q.mode == wanted]
-    quiet_ones = Quiet(quads_of_mode) if plan.kind == "cpu" else None
-    keep = {id(q) for q in (quiet_ones.kept if quiet_ones else quads_of_mode)}
+    timed = [q for p in measurement.pairs for q in p.quads if q.mode == wanted]
+    undisturbed = Quiet(timed) if plan.kind == "cpu" else None
+    keep = {id(q) for q in (undisturbed.kept if undisturbed else timed)}
     speeds, judges, totals, lies, weights = [], [], [], [], []
     for pair in measurement.pairs:
         quads = [q for q in pair.quads if q.mode == wanted]
@@ -87,8 +85,8 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     )
     first = [pair.first for pair in measurement.pairs]
     speed = balanced_interval(speeds, first, weights=weights)
-    if quiet_ones:
-        quiet_ones.report(ledger, classify(speed, plan.delta) == "slower")
+    if undisturbed:
+        undisturbed.report(ledger, classify(speed, plan.delta) == "slower")
     return Reading(
         speed=speed,
         judge=balanced_interval(judges, first, weights=weights),
@@ -97,7 +95,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         device=others["device"],
         lie_us=_half_width(lies) / 1e3,
         kept=len(keep),
-        quads=len(quads_of_mode),
+        quads=len(timed),
     )
 
 
