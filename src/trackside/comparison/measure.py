@@ -254,12 +254,8 @@ def _start_orders(
 
     Who comes second is given other memory: on an H200 that made 0.2 % of a GEMM and 0.7 % of a 2 GB copy.
     """
-    both = rng.sample([(BASELINE, CANDIDATE), (CANDIDATE, BASELINE)], 2)
-    if begun is not None:
-        both = [begun, begun[::-1]]
-    orders = [both[i % 2] for i in range(pairs)]
-    if begun is not None:
-        orders.remove(begun)
+    first = begun or rng.choice([(BASELINE, CANDIDATE), (CANDIDATE, BASELINE)])
+    orders = [first if i % 2 == 0 else first[::-1] for i in range(0 if begun is None else 1, pairs)]
     rng.shuffle(orders)
     return orders
 
