@@ -22,6 +22,22 @@ def run(x):
     return x + 1, torch.initial_seed()
 """
 
+FAULTS = """
+import resource, torch
+
+def inputs(seed, device):
+    return (torch.randn(8, generator=torch.Generator(device).manual_seed(seed)),)
+
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+def run(x):
+    before = faults()
+    blocks = [torch.ones(10 << 18) for _ in range(3)]
+    del blocks
+    return x + 1, faults() - before
+"""
+
 SLEEPS = f"""
 import time, torch
 
@@ -89,6 +105,17 @@ def test_every_call_is_seeded_whether_it_is_held_or_not(tmp_path: Path) -> None:
             slot = bench.run(bench.arms[BASELINE], bench.draw_many(3), seeds, keep=keep)
             assert [call.leaves[1]["value"] for call in slot.calls] == seeds
             bench.forget([slot])
+
+
+def test_memory_that_a_call_frees_is_there_for_the_next(tmp_path: Path) -> None:
+    """Else the time of a call depends on what its process happened to allocate before."""
+    path = tmp_path / "baseline.py"
+    path.write_text(FAULTS)
+    with opened(path) as (bench, _):
+        slot = bench.run(
+            bench.arms[BASELINE], bench.draw_many(3), [bench.seed() for _ in range(3)], keep=False
+        )
+        assert all(call.leaves[1]["value"] < 500 for call in slot.calls), "30 MiB are 7,680 pages"
 
 
 def test_the_seeds_of_calls_foretell_nothing_else(bench: Bench) -> None:
