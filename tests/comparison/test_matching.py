@@ -121,9 +121,11 @@ def _values(*near: float) -> torch.Tensor:
     return torch.cat([far, torch.tensor(near, dtype=torch.float64)])
 
 
-def _wrong(values: torch.Tensor, found: torch.Tensor, base: torch.Tensor, **changes: Any) -> list[int]:
+def _wrong(
+    values: torch.Tensor, found: torch.Tensor, base: torch.Tensor, seen: int = 0, **changes: Any
+) -> list[int]:
     beside = _beside(values, _positive, **changes)
-    wrong = matching.unexcused(found, _positive(values), base, [], beside)
+    wrong = matching.unexcused(found, _positive(values), base, [], beside, matching.Tally(elements=seen))
     return [int(i) for i in wrong.nonzero().reshape(-1)]
 
 
@@ -154,6 +156,33 @@ def test_an_exact_tie_is_excused_only_where_the_baseline_is_off_at_one_too() -> 
     assert _wrong(v, _turned(v, 1000), right) == [1000]
     assert _wrong(v, _turned(v, 1000), _turned(v, 1001)) == []
     assert _wrong(v, _turned(v, 1000), _turned(v, 1002)) == [1000]
+
+
+def test_exact_ties_are_chance_where_they_are_rare_over_all_calls() -> None:
+    v = _values(0.0)
+    right, tally = _positive(v), matching.Tally(elements=2 << 17)
+
+    def wrong(values: torch.Tensor, *at: int) -> int:
+        beside = _beside(values, _positive)
+        found = _turned(values, *at)
+        return int(matching.unexcused(found, _positive(values), _positive(values), [], beside, tally).sum())
+
+    assert _wrong(v, _turned(v, 1000), right, seen=1 << 16) == [1000]
+    assert [wrong(v, 1000) for _ in range(3)] == [0, 0, 1]
+    tally.elements = 1 << 30
+    assert wrong(v, 1000) == 0
+    assert wrong(_values(0.0, 0.0), 1000) == 1, "two in a thousand are a grid"
+    assert wrong(v, 1000, 0) == 1, "far from a tie chance excuses nothing"
+
+
+def test_a_count_may_be_off_by_chance_where_it_counts_very_many() -> None:
+    v = _values(0.0, ULP)
+    right, beside = _count(v), _beside(v, _count)
+    assert matching.number_excused(right + 1, right, right, [torch.empty(1 << 17)], beside)
+    assert not matching.number_excused(right + 1, right, right, [torch.empty(1 << 16)], beside)
+    one = _values(0.0)[1000:]
+    told = _beside(one, lambda w: bool((w > 0).any()))
+    assert not matching.number_excused(True, False, False, [torch.empty(1 << 20)], told)
 
 
 def test_a_baseline_that_is_narrower_than_its_inputs_lets_the_candidate_be_so_too() -> None:
@@ -194,10 +223,12 @@ def test_an_index_that_is_repeated_is_not_excused_by_the_oracle_s_neighbours() -
     wanted = torch.arange(6).reshape(1, 6)
     found = torch.tensor([[0, 0, 2, 3, 4, 5]])
     beside = matching.Beside(lambda: wanted, lambda ulps: found, (1.0,), _no_place, 1.0, lambda: False)
-    assert matching.unexcused(found, wanted, wanted, [], beside).nonzero().tolist() == [[0, 1]]
+    assert matching.unexcused(found, wanted, wanted, [], beside, matching.Tally()).nonzero().tolist() == [
+        [0, 1]
+    ]
     swapped = torch.tensor([[1, 0, 2, 3, 4, 5]])
     beside = matching.Beside(lambda: wanted, lambda ulps: swapped, (1.0,), _no_place, 1.0, lambda: False)
-    assert not bool(matching.unexcused(swapped, wanted, wanted, [], beside).any())
+    assert not bool(matching.unexcused(swapped, wanted, wanted, [], beside, matching.Tally()).any())
 
 
 def test_a_count_may_be_off_by_as_many_as_rounding_turns() -> None:
@@ -212,11 +243,11 @@ def test_a_count_may_be_off_by_as_many_as_rounding_turns() -> None:
     ]
     # As a tensor without dimensions it is a count all the same.
     found, wanted = torch.tensor(right + 1), torch.tensor(right)
-    assert not bool(matching.unexcused(found, wanted, wanted, [], beside))
-    assert bool(matching.unexcused(found + 1, wanted, wanted, [], beside))
+    assert not bool(matching.unexcused(found, wanted, wanted, [], beside, matching.Tally()))
+    assert bool(matching.unexcused(found + 1, wanted, wanted, [], beside, matching.Tally()))
     # Every number between those that were drawn will do.
     beside = matching.Beside(lambda: wanted, lambda ulps: wanted + 4, (1.0,), _no_place, 1.0, lambda: False)
-    assert not bool(matching.unexcused(wanted + 2, wanted, wanted, [], beside))
+    assert not bool(matching.unexcused(wanted + 2, wanted, wanted, [], beside, matching.Tally()))
 
 
 def test_a_count_may_be_the_baseline_s_or_between() -> None:
@@ -284,14 +315,14 @@ def test_a_quantity_may_be_off_where_noise_does_not_reach_by_as_much_and_as_ofte
     still = _beside(
         torch.zeros(3, dtype=torch.float64), _count, hardly=lambda: wanted, moved=lambda ulps: wanted
     )
-    assert not bool(matching.unexcused(found, wanted, base, [], still).any())
-    assert int(matching.unexcused(found, wanted, wanted, [], still).sum()) == 20
+    assert not bool(matching.unexcused(found, wanted, base, [], still, matching.Tally()).any())
+    assert int(matching.unexcused(found, wanted, wanted, [], still, matching.Tally()).sum()) == 20
     found[500] -= 1
-    assert matching.unexcused(found, wanted, base, [], still).nonzero().tolist() == [[500]]
+    assert matching.unexcused(found, wanted, base, [], still, matching.Tally()).nonzero().tolist() == [[500]]
     far = base.clone()
     far[0] += 50
-    assert int(matching.unexcused(found, wanted, far, [], still).sum()) == 20
+    assert int(matching.unexcused(found, wanted, far, [], still, matching.Tally()).sum()) == 20
     found[:] = wanted - 1
-    assert int(matching.unexcused(found, wanted, base, [], still).sum()) == 1000
+    assert int(matching.unexcused(found, wanted, base, [], still, matching.Tally()).sum()) == 1000
     places = [v.long() for v in (wanted - (wanted == 7).int(), wanted, base)]
-    assert bool(matching.unexcused(*places, [], still).any())
+    assert bool(matching.unexcused(*places, [], still, matching.Tally()).any())

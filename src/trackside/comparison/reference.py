@@ -10,6 +10,7 @@ import math
 import os
 import time
 import traceback
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class _Reference:
         self._taken: dict[int, torch.Tensor] = {}
         self._spare: list[torch.Tensor] = []
         self._answers: dict[tuple[int, int], Answer] = {}
+        self._tallies: dict[str, matching.Tally] = defaultdict(matching.Tally)
 
     def loop(self) -> None:
         self._channel.send({"ready": True})
@@ -415,9 +417,8 @@ class _Reference:
             if path not in answer:
                 results.append({"path": path, "missing": "oracle"})
                 continue
-            results.append(
-                {"path": path, **matching.compare(self._leaf(request["call"], fact), answer[path])}
-            )
+            found = self._counted(request["call"], fact)
+            results.append({"path": path, **matching.compare(found, answer[path])})
         return {"leaves": results}
 
     def _op_misplaced(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -439,7 +440,7 @@ class _Reference:
         others = {fact["path"]: fact for fact in request["other_leaves"]}
         results = []
         for fact in request["leaves"]:
-            found = self._leaf(request["call"], fact)
+            found = self._counted(request["call"], fact)
             wanted = self._leaf(request["other"], others[fact["path"]])
             if matching.same_bits(found, wanted):
                 results.append({"path": fact["path"], "same": True})
@@ -462,7 +463,7 @@ class _Reference:
             wanted = wanted.to(found.dtype) if tensors else wanted
             beside = near_ties.beside(self._oracle, path, wanted, made, seed, earlier)
             if tensors:
-                wrong = matching.unexcused(found, wanted, base, made.tensors, beside)
+                wrong = matching.unexcused(found, wanted, base, made.tensors, beside, self._tallies[path])
                 row = matching.first_of(wrong, found, wanted)
             else:
                 row = matching.compare(found, wanted)
@@ -569,6 +570,12 @@ class _Reference:
 
     def _op_free_memory(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"bytes": self._driver.free_memory() if self._driver is not None else None}
+
+    def _counted(self, call: int, fact: dict[str, Any]) -> Any:
+        """A leaf that is about to be compared."""
+        leaf = self._leaf(call, fact)
+        self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
+        return leaf
 
     def _leaf(self, call: int, fact: dict[str, Any]) -> Any:
         if fact["kind"] == "value":

@@ -49,9 +49,9 @@ _KEPT_VARIABLES = (
 )
 
 _KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""Where glibc's own adjusting ends in a process that once freed a large block. Left to itself, whether a block that is
-freed goes back to the system, to be faulted in anew by the next call, depends on what the process freed before: one
-function took 2.8 ms in one process and 5.6 ms in another."""
+"""Where glibc's own adjusting ends in a process that once freed a large block. Left to itself, whether a
+freed block goes back to the system, to be faulted in anew by the next call, depends on what the process freed
+before: one function took 2.8 ms in one process and 5.6 ms in another."""
 
 
 def _cpu_ns(pid: int) -> int:
