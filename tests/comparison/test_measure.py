@@ -13,6 +13,7 @@ from trackside.comparison.measure import (
     Pair,
     Plan,
     Quad,
+    _is_over,
     _pairs_in_time,
     _quads_per_pair,
     _start_orders,
@@ -148,6 +149,26 @@ def test_a_slot_holds_as_many_calls_of_the_baseline_as_fit_unless_the_candidate_
     assert plan_batch(1e6, 1.9e6, 1 << 20, "cpu", 0, None) == 10
     assert plan_batch(1e6, 12e6, 1 << 20, "cpu", 0, None) == 1
     assert plan_batch(1e6, 1e6, 64 << 20, "cpu", 0, None) == 3
+
+
+@pytest.mark.parametrize(
+    ("index", "seconds", "counted", "over"),
+    [
+        (0, 1.0, 5, False),
+        (0, 1.0, 40, True),
+        (0, 10.0, 5, False),
+        (0, 10.0, 6, True),
+        (0, 15.0, 1, True),
+        (1, 19.9, 39, False),
+        (1, 20.0, 6, True),
+        (1, 29.9, 5, False),
+        (1, 30.0, 1, True),
+    ],
+)
+def test_a_pair_that_is_late_gives_up_quads_and_leaves_the_next_ones_their_time(
+    index: int, seconds: float, counted: int, over: bool
+) -> None:
+    assert _is_over(replace(PLAN, seconds=60.0), index, seconds, counted, wanted=40) is over
 
 
 def test_there_are_fewer_pairs_where_one_takes_longer_than_its_share_and_never_fewer_than_six() -> None:

@@ -41,8 +41,8 @@ _ARENA_BYTES, _ARENA_SHARE = {"cpu": 192 << 20, "cuda": 16 << 30}, 8
 # A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU.
 _MIN_QUADS = {"cpu": 20, "cuda": 8}
 _MAX_QUADS = 200
-# So many unless half the budget again has gone.
-_FEWEST_QUADS = 6
+# So many, even if a pair takes more than its share of the time for it: up to so many times its share.
+_FEWEST_QUADS, _MOST_SHARE = 6, 1.5
 # An interval over fewer is wide whatever they say.
 _LEAST_PAIRS = 6
 # Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
@@ -189,7 +189,7 @@ def measure(
         index = len(result.pairs)
         if index == 1:
             # Fewer where the least a pair takes is more than its share: before any ratio has been looked at.
-            spare = looped * max(0.0, 1 - _FEWEST_QUADS / len(result.pairs[0].quads))
+            spare = looped * (1 - _FEWEST_QUADS / len(result.pairs[0].quads))
             pairs = _pairs_in_time(plan, clock() - began - spare)
             plan = result.plan = replace(plan, pairs=pairs)
             firsts = [firsts[0], *_start_orders(plan.pairs, bench.rng, begun=firsts[0])]
@@ -202,7 +202,6 @@ def measure(
         bench.start_all(in_order, format, index + 1, seed, sizes, timeout)
         match_parameters(bench, bench.arms[CANDIDATE], study, save)
         bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
-        until = began + plan.seconds * (index + 1) / plan.pairs
         # The other way round: who started second comes first when the first outputs are given memory.
         _warm(bench, plan, firsts[index][::-1], clock)
         result.strangers, result.watched_at = bench.strangers(), time.monotonic_ns()
@@ -227,9 +226,7 @@ def measure(
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
             if bench.rng.random() < _SPOT_CHANCE:
                 spot_check(bench, study)
-            if counted >= _FEWEST_QUADS and (clock() >= until or counted >= wanted):
-                break
-            if clock() >= began + plan.seconds * 1.5:
+            if _is_over(plan, index, clock() - began, counted, wanted):
                 break
         looped = clock() - warm
         _check_frozen(bench, result, now=True)
@@ -240,6 +237,16 @@ def measure(
             result.odd_freezes[arm.name] = result.odd_freezes.get(arm.name, 0) + odd
         result.pairs.append(pair)
     return result
+
+
+def _is_over(plan: Plan, index: int, seconds: float, counted: int, wanted: int) -> bool:
+    """Whether a pair has the quads that it wants, or that its share of the time allows.
+
+    Where time is too short for the fewest, all pairs get less: one that had none left would count for little.
+    """
+    share = plan.seconds * (index + 1) / plan.pairs
+    enough = counted >= _FEWEST_QUADS and (seconds >= share or counted >= wanted)
+    return enough or seconds >= _MOST_SHARE * share
 
 
 def _pairs_in_time(plan: Plan, seconds: float) -> int:
