@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -161,7 +162,13 @@ def _save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
         "software": asdict(machine.software),
         "rows": _earlier(arguments.out, {row["name"] for row in rows}) + rows,
     }
-    arguments.out.write_text(json.dumps(document, indent=1))
+    arguments.out.write_text(_without_paths(json.dumps(document, indent=1)))
+
+
+def _without_paths(text: str) -> str:
+    """Results are committed: where this machine keeps its files is nobody's business."""
+    temporary = re.escape(tempfile.gettempdir())
+    return re.sub(rf"{temporary}/[^/\s\"']+", "TMP", text).replace(str(HERE.parents[1]), "")
 
 
 def _earlier(out: Path, now: set[str]) -> list[dict[str, Any]]:
