@@ -168,7 +168,7 @@ def _save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
 def _without_paths(text: str) -> str:
     """Results are committed: where this machine keeps its files is nobody's business."""
     temporary = re.escape(tempfile.gettempdir())
-    return re.sub(rf"{temporary}/[^/\s\"']+", "TMP", text).replace(str(HERE.parents[1]), "")
+    return re.sub(rf"{temporary}/[^/\s\"']+", "TMP", text).replace(f"{HERE.parents[1]}/", "")
 
 
 def _earlier(out: Path, now: set[str]) -> list[dict[str, Any]]:
