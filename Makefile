@@ -14,7 +14,7 @@ HERE_PYTHON := PYTHONPATH=$(CURDIR)/src:$(CURDIR)/bundle PYTEST_DISABLE_PLUGIN_A
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format redteam test-gpu bench bench-gpu bundle
+.PHONY: help setup demo test test-slow check format redteam test-gpu bench bench-gpu bundle
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ demo: $(STAMP)  ## one honest candidate and one that cheats, compared on this ma
 
 test: $(STAMP)  ## the tests that need no GPU and no patience
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not gpu and not slow"
+
+# One after another: some of them time things, or need both cores.
+test-slow: $(STAMP)  ## those that need patience, but no GPU
+	$(BIN)/python -m pytest -q -m "slow and not gpu"
 
 check: $(STAMP)  ## lint, format, types, import graph
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -22,11 +23,27 @@ from typing import Any
 from trackside.comparison.selfcheck_plan import source_sha256, write_workload
 from trackside.machine.facts import facts, fingerprint
 
+__all__ = [
+    "RESULTS",
+    "ROOT",
+    "Bar",
+    "Compared",
+    "Context",
+    "Outcome",
+    "commit",
+    "compare",
+    "one_line",
+    "short_commit",
+    "workload_pair",
+]
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 
 # What a comparison may take beyond its budget before it counts as hung.
 GRACE_SECONDS = 120.0
+# Characters of a message that a bar shows; the results keep all of it.
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -52,6 +69,13 @@ class Outcome:
     data: dict[str, Any]
     complete: bool = True
     notes: list[str] = field(default_factory=list)
+    excused: bool = False
+    """No bar, and that is no failure: the time was up, or a tool is not here. A note says which."""
+
+    @property
+    def failed(self) -> bool:
+        """A bar is missed, or there is none to miss: a part that fell over must not pass for a good one."""
+        return any(bar.passed is False for bar in self.bars) or not (self.bars or self.excused)
 
 
 @dataclass
@@ -92,12 +116,18 @@ class Context:
         return path
 
 
+def one_line(text: str) -> str:
+    """What a program said, fit for a bar and a cell of the table, without this machine's paths."""
+    flat = " ".join(text.replace(f"{ROOT}/", "").split())
+    return flat if len(flat) <= _SHOWN else f"{flat[:_SHOWN]} …"
+
+
 def identity() -> dict[str, Any]:
     """Machine, versions, commit and date: what a figure is worth nothing without."""
     machine = facts()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": commit(),
         "source_sha256": source_sha256(),
         "machine": {
             "fingerprint": fingerprint(machine),
@@ -115,8 +145,11 @@ def identity() -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
-    """The commit, marked where the sources differ from it; a tree without history may name it itself."""
+def commit() -> str | None:
+    """The commit, marked where the sources differ from it; TRACKSIDE_COMMIT names it for a bare copy."""
+    named = os.environ.get("TRACKSIDE_COMMIT")
+    if named:
+        return named
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -125,8 +158,13 @@ def _commit() -> str | None:
     try:
         head, changed = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", "src")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("TRACKSIDE_COMMIT")
+        return None
     return f"{head}{' with changes' if changed else ''}"
+
+
+def short_commit(name: str | None) -> str:
+    """A commit for people to read: the hash cut short, the mark of changed sources kept."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", name or "unknown")
 
 
 def _version(name: str) -> str | None:
@@ -148,6 +186,8 @@ class Compared:
     seconds: float
     error: str | None
     store: Path
+    out_of_time: bool = False
+    """Ended by the benchmark's own time limit, which says nothing about compare."""
 
     @property
     def verdict(self) -> str:
@@ -166,17 +206,17 @@ def compare(context: Context, baseline: Path, candidate: Path, store: Path, *opt
         *(sys.executable, "-m", "trackside", "compare", str(baseline), str(candidate), "--json"),
         *("--device", context.device, *budget, *options),
     ]
-    limit = min(context.left(), (context.budget or 60.0) * 2 + GRACE_SECONDS)
+    left, patience = context.left(), (context.budget or 60.0) * 2 + GRACE_SECONDS
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             command, stdout=out, stderr=err, env=os.environ | {"TRACKSIDE_HOME": str(store)}
         )
         try:
-            process.wait(max(1.0, limit))
+            process.wait(max(1.0, min(left, patience)))
             late = None
         except subprocess.TimeoutExpired:
-            late = "stopped: no time left"
+            late = "stopped: no time left" if left < patience else f"stopped: no end after {patience:g} s"
             process.send_signal(signal.SIGINT)
             try:
                 process.wait(20)
@@ -193,7 +233,7 @@ def compare(context: Context, baseline: Path, candidate: Path, store: Path, *opt
         document = None
     if late or document is None or "verdict" not in document:
         error = late or ((document or {}).get("error") or {}).get("message") or complaint[-400:]
-        return Compared(None, seconds, error, store)
+        return Compared(None, seconds, error, store, out_of_time=bool(late) and left < patience)
     return Compared(document, seconds, None, store)
 
 

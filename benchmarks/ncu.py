@@ -21,7 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.context import ROOT, Bar, Compared, Context, Outcome, compare, workload_pair
+from benchmarks.context import ROOT, Bar, Compared, Context, Outcome, compare, one_line, workload_pair
+
+__all__ = ["find_ncu", "from_compare", "judge", "parse", "run"]
 
 WORKLOADS = ("gemm", "softmax", "pointwise")
 COUNT = 20
@@ -34,7 +36,8 @@ NCU_SECONDS = 90.0
 def run(context: Context) -> Outcome:
     tool = find_ncu()
     if tool is None:
-        return Outcome([], {}, False, ["found no ncu on PATH, in /usr/local/cuda*/bin or /opt/nvidia"])
+        where = "found no ncu on PATH, in /usr/local/cuda*/bin or /opt/nvidia"
+        return Outcome([], {}, False, [where], excused=True)
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="trackside-bench-") as store:
@@ -44,15 +47,18 @@ def run(context: Context) -> Outcome:
                 continue
             with workload_pair(workload, 0.0) as (baseline, candidate):
                 found = compare(context, baseline, candidate, Path(store), "--quick")
+                if found.out_of_time:
+                    notes.append(f"{workload}: no time left")
+                    continue
                 row = {"workload": workload, **from_compare(found)}
                 row |= _in_process(baseline)
                 for cache in ("all", "none"):
                     row[f"ncu_{cache}"] = _profile(tool, baseline, cache, context.left())
             rows.append(row)
             context.say(f"  {json.dumps(row)}")
-    bars = [bar for row in rows for cache in ("all", "none") if (bar := judge(row, cache)) is not None]
+    bars = [judge(row, cache) for row in rows for cache in ("all", "none")]
     complete = len(rows) == len(WORKLOADS) and all("us" in row["ncu_all"] for row in rows)
-    return Outcome(bars, {"rows": rows, "count": COUNT}, complete, notes)
+    return Outcome(bars, {"rows": rows, "count": COUNT}, complete, notes, excused=not complete)
 
 
 def find_ncu() -> str | None:
@@ -114,7 +120,7 @@ def _profile(tool: str, workload: Path, cache: str, left: float) -> dict[str, An
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"error": "ncu ran out of time"}
+        return {"error": "ncu ran out of time", "out_of_time": True}
     try:
         return parse(done.stdout, COUNT)
     except ValueError as error:
@@ -151,11 +157,17 @@ def _number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def judge(row: dict[str, Any], cache: str) -> Bar | None:
+def judge(row: dict[str, Any], cache: str) -> Bar:
     """Whether the two agree; open where the clocks differed, since then the kernels ran at other speeds."""
     ncu, events = row[f"ncu_{cache}"], row.get("compare_us")
-    if "us" not in ncu or events is None:
-        return None
+    how = "emptied caches" if cache == "all" else "caches as in compare"
+    name = f"{row['workload']}: events against ncu, {how}"
+    if events is None:
+        why = one_line(row.get("error") or "no timing in its record")
+        return Bar(name, "two times", f"none from compare: {why}", False)
+    if "us" not in ncu:
+        passed = None if ncu.get("out_of_time") else False
+        return Bar(name, "two times", f"none from ncu: {one_line(ncu['error'])}", passed)
     margin = max(1.0, 0.02 * ncu["us"])
     off = events - ncu["us"]
     clocks = (row.get("compare_mhz"), ncu["mhz"])
@@ -163,9 +175,8 @@ def judge(row: dict[str, Any], cache: str) -> Bar | None:
     agrees = abs(off) <= margin
     less_empty = "" if row.get("empty_us") is None else f", {off - row['empty_us']:+.2f} less an empty pair"
     found = f"{events:.2f} µs against {ncu['us']:.2f} µs ({off:+.2f} µs{less_empty}); {_shown(clocks)} MHz"
-    how = "emptied caches" if cache == "all" else "caches as in compare"
     wanted = f"within {margin:.2f} µs, clocks within 1 %"
-    return Bar(f"{row['workload']}: events against ncu, {how}", wanted, found, agrees if same_clock else None)
+    return Bar(name, wanted, found, agrees if same_clock else None)
 
 
 def _shown(clocks: Sequence[float | None]) -> str:

@@ -13,6 +13,8 @@ from statistics import median
 
 import torch
 
+__all__ = ["main"]
+
 FLUSH_BYTES, FLUSHES, WARM = 256 << 20, 3, 20
 
 

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.context import Bar, Context, Outcome
+from benchmarks.context import Bar, Context, Outcome, one_line
 from trackside.comparison.selfcheck_plan import EXPERIMENTS
+
+__all__ = ["run"]
 
 # Comparisons of identical code that the bar is about, and how many of them may be called faster or slower.
 TOTAL = {"cpu": 100, "cuda": 60}
@@ -19,12 +21,15 @@ LEAST_FOUND = {"cpu": 0.90, "cuda": 0.95}
 ENOUGH_FOUND = 20
 GEMM_HALF_WIDTH = 0.003
 SLOPE_MARGIN = 0.05
+# Selfcheck's exit codes when it came to its end: nothing against compare, a finding, no verdict at all.
+ENDED = (0, 1, 4)
 
 
 def run(context: Context) -> Outcome:
     out = context.folder / "selfcheck"
     total = context.runs or TOTAL[context.kind]
     notes: list[str] = []
+    code, said = 0, b""
     missing = _missing(out, total)
     if missing:
         runs = max(missing.values())
@@ -38,16 +43,37 @@ def run(context: Context) -> Outcome:
         if context.seconds is not None:
             command += ["--seconds", f"{context.left():.0f}"]
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-        said = json.loads(ended.stdout or b"{}")
-        if "error" in said:
-            notes.append(f"{said['error']['message']}; {said['error']['remedy']}")
-    if not (out / "results.json").exists():
-        return Outcome([], {}, False, notes)
-    record = json.loads((out / "results.json").read_text())
+        code, said = ended.returncode, ended.stdout
+    try:
+        record = json.loads((out / "results.json").read_text())
+    except FileNotFoundError:
+        return Outcome([_trouble(code, said, "no results")], {}, False)
+    if record["source_sha256"] != context.identity["source_sha256"]:
+        other = f"{out} holds results of other sources; give another --results"
+        return Outcome([_trouble(code, said, other)], {}, False)
     notes += record["findings"]
-    bars = _bars(context.kind, record)
+    bars = [] if code in ENDED else [_trouble(code, said, "no reason given")]
+    bars += _bars(context.kind, record)
     kept = {key: value for key, value in record.items() if key != "runs"}
-    return Outcome(bars, kept | {"runs": "selfcheck/results.json"}, not _missing(out, total), notes)
+    no_time = context.seconds is not None and not record["runs"]
+    if no_time:
+        notes.append("no time for one comparison")
+    elif record["holds"] is None:
+        found = f"none in {len(record['runs'])} comparisons"
+        bars.append(Bar("selfcheck comes to verdicts", "some", found, False))
+    data = kept | {"runs": "selfcheck/results.json"}
+    return Outcome(bars, data, not _missing(out, total), notes, excused=no_time)
+
+
+def _trouble(code: int, said: bytes, otherwise: str) -> Bar:
+    """A selfcheck that gave no results, or not all: the error that it printed, if it could."""
+    try:
+        error = json.loads(said)["error"]
+        why = f"{error['message']}; {error['remedy']}"
+    except (ValueError, KeyError):
+        why = otherwise
+    found = f"exit code {code}: {one_line(why)}"
+    return Bar("selfcheck comes to its end", f"exit code {' or '.join(map(str, ENDED))}", found, False)
 
 
 def _missing(out: Path, total: int) -> dict[str, int]:

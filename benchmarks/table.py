@@ -6,15 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.context import RESULTS, ROOT
+from benchmarks.context import RESULTS, ROOT, short_commit
+
+__all__ = ["README", "text", "write"]
 
 README = ROOT / "benchmarks" / "README.md"
 
 HEAD = """# Benchmarks: Trackside measured by itself
 
 `make bench` on a CPU, `make bench-gpu` on a CUDA device; `python -m benchmarks --help` for parts and limits.
-Raw quads of every comparison lie beside the results. Nothing was tuned on the runs that are reported here.
 This page is written by `python -m benchmarks --table`.
+"""
+# Said of results, so only where there are any.
+WITH_RESULTS = """Raw quads of selfcheck's comparisons lie beside its results.
+Nothing was tuned on the runs that are reported here.
 """
 
 
@@ -23,15 +28,13 @@ def write() -> None:
 
 
 def text(results: Path) -> str:
-    sections = [HEAD]
-    for kind, title in (("cpu", "CPU"), ("cuda", "GPU")):
+    sections = []
+    for kind in ("cpu", "cuda"):
         folders = sorted(results.glob(f"*-{kind}"))
         parts = _parts(folders[-1]) if folders else []
         if parts:
-            sections.append(_section(title, parts, folders[-1].name))
-    if len(sections) == 1:
-        sections.append("No results yet.\n")
-    return "\n".join(sections)
+            sections.append(_section(kind, parts, folders[-1].name))
+    return "\n".join([HEAD, WITH_RESULTS, *sections] if sections else [HEAD, "No results yet.\n"])
 
 
 def _parts(folder: Path) -> list[dict[str, Any]]:
@@ -39,15 +42,19 @@ def _parts(folder: Path) -> list[dict[str, Any]]:
     return [part for part in found if part.get("bars") is not None]
 
 
-def _section(title: str, parts: list[dict[str, Any]], name: str) -> str:
+def _section(kind: str, parts: list[dict[str, Any]], name: str) -> str:
     machine, versions = parts[0]["machine"], parts[0]["versions"]
-    device = ", ".join(machine["gpus"]) or machine["cpu"] or "unknown"
+    # By what was measured: a CPU's figures may come from a machine that has a GPU as well.
+    if kind == "cuda":
+        title, device, driver = "GPU", ", ".join(machine["gpus"]), machine["driver"]
+    else:
+        title, device, driver = "CPU", machine["cpu"], None
     known = ", ".join(f"{package} {version}" for package, version in versions.items() if version)
     lines = [
-        f"## {title}: {device}, {machine['cpus']} CPUs",
+        f"## {title}: {device or 'unknown'}, {machine['cpus']} CPUs",
         "",
         f"Results in `results/{name}`. {known}; kernel {machine['kernel']}"
-        + (f"; driver {machine['driver']}." if machine["driver"] else "."),
+        + (f"; driver {driver}." if driver else "."),
         "",
         "| part | bar | wanted | found | |",
         "|---|---|---|---|---|",
@@ -58,8 +65,7 @@ def _section(title: str, parts: list[dict[str, Any]], name: str) -> str:
             cells = (part["part"], bar["name"], bar["wanted"], bar["found"], words[bar["passed"]])
             lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
     for part in parts:
-        commit = (part["commit"] or "unknown")[:12]
         state = "" if part["complete"] else ", stopped before its end"
-        lines.append(f"\n{part['part']}: {part['date'][:10]}, commit {commit}{state}.")
+        lines.append(f"\n{part['part']}: {part['date'][:10]}, commit {short_commit(part['commit'])}{state}.")
         lines += [f"- `{' '.join(note.split())}`" for note in part["notes"] if part["part"] == "side_by_side"]
     return "\n".join(lines) + "\n"

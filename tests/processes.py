@@ -19,7 +19,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> None:
 
 def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in b"ZX"
     except OSError:
         return False
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import trackside
+from trackside.records.errors import TracksideError
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -26,9 +27,32 @@ def test_compare_is_the_trial_with_the_options_given(monkeypatch: pytest.MonkeyP
     assert (options.device, options.budget) == ("cuda:1", 5)
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"device": "cuda:²"},
+        {"device": "cpu:0"},
+        {"metric": "time"},
+        {"claim": "Faster"},
+        {"budget": float("nan")},
+        {"delta": 1.0},
+        {"pairs": 1},
+        {"threads": 0},
+        {"build_timeout": float("inf")},
+    ],
+    ids=str,
+)
+def test_a_value_that_cannot_be_is_refused_before_anything_runs(option: dict[str, Any]) -> None:
+    with pytest.raises(TracksideError) as caught:
+        trackside.compare("base.py", "new.py", **option)
+    assert caught.value.kind == "usage"
+    assert str(next(iter(option.values()))) in caught.value.message
+    assert "needed" in caught.value.remedy
+
+
 def test_an_option_that_does_not_exist_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="speed"):
-        trackside.compare("base.py", "new.py", speed=11)
+        trackside.compare("base.py", "new.py", speed=11)  # type: ignore[call-arg]
 
 
 def test_the_judge_does_without_torch() -> None:

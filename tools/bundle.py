@@ -8,10 +8,13 @@ import importlib.metadata as metadata
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+__all__ = ["closure", "fill", "main"]
 
 # What Trackside and `make test-gpu` need and the PyTorch images of GPU machines do not have.
 WANTED = ("pydantic", "orjson", "mcp", "pyyaml", "pytest", "pytest-timeout")
@@ -54,6 +57,9 @@ TARGET_MARKERS = {
 # It travels with the working tree at every run on the GPU machine.
 LIMIT_MIB = 40
 
+# In every bundle: its packages, and the sign that the folder is ours to replace.
+LIST = "trackside-bundle.txt"
+
 
 def closure(wanted: tuple[str, ...]) -> dict[str, str]:
     """Name → version of everything wanted and needed on the target, less what is present there."""
@@ -81,32 +87,54 @@ def closure(wanted: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def fill(folder: Path, packages: dict[str, str]) -> None:
-    """Installs exactly these packages, as wheels for the target, into a new folder."""
-    if folder.exists():
-        shutil.rmtree(folder)
+def fill(folder: Path, packages: dict[str, str]) -> float:
+    """Makes the folder a bundle of exactly these packages, as wheels for the target; returns its MiB.
+
+    The old bundle stays until the new one is complete and small enough; any other folder stays as it is.
+    """
+    folder = folder.resolve()
+    if folder.exists() and not (folder / LIST).is_file():
+        sys.exit(f"{folder} is there and not a bundle (no {LIST} in it); delete it, or name another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Beside it, since a rename does not cross file systems.
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        _install(new, packages)
+        size_mib = sum(path.stat().st_size for path in new.rglob("*") if path.is_file()) / 2**20
+        if size_mib >= LIMIT_MIB:
+            sys.exit(
+                f"the bundle has {size_mib:.1f} MiB and must stay under {LIMIT_MIB}; "
+                "leave out what the GPU machine does not need"
+            )
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    return size_mib
+
+
+def _install(folder: Path, packages: dict[str, str]) -> None:
+    pinned = [f"{name}=={version}" for name, version in sorted(packages.items())]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--target", str(folder), "--no-compile", "--only-binary=:all:"]
     command += ["--python-version", TARGET_PYTHON]
     for platform in TARGET_PLATFORMS:
         command += ["--platform", platform]
-    command += [f"{name}=={version}" for name, version in sorted(packages.items())]
-    subprocess.run(command, check=True)
+    command += pinned
+    if subprocess.run(command, check=False).returncode:
+        sys.exit("pip could not install the packages (see above)")
     # Start scripts carry this machine's interpreter in their first line.
     shutil.rmtree(folder / "bin", ignore_errors=True)
+    (folder / LIST).write_text("\n".join(pinned) + "\n")
 
 
 def main() -> None:
-    """Builds the bundle and refuses one that is too large."""
+    """Builds the bundle of this environment's versions."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     packages = closure(WANTED)
-    fill(folder, packages)
-    size_mib = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+    size_mib = fill(folder, packages)
     print(f"{folder}: {len(packages)} packages for Python {TARGET_PYTHON}, {size_mib:.1f} MiB")
-    if size_mib >= LIMIT_MIB:
-        sys.exit(f"the bundle must stay under {LIMIT_MIB} MiB; leave out what the GPU machine does not need")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trackside.records.compare import CompareRecord
@@ -14,7 +14,20 @@ __version__ = "0.1.0.dev0"
 
 
 def compare(
-    baseline: str | os.PathLike[str], candidate: str | os.PathLike[str], **options: Any
+    baseline: str | os.PathLike[str],
+    candidate: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    metric: str = "device",
+    claim: str = "faster",
+    budget: float = 60.0,
+    delta: float | None = None,
+    quick: bool = False,
+    seed: int | None = None,
+    pairs: int | None = None,
+    threads: int | None = None,
+    build_timeout: float = 300.0,
+    store: str | os.PathLike[str] | None = None,
 ) -> CompareRecord:
     """Is the candidate faster than the baseline, and still right? `trackside compare`, as a function.
 
@@ -24,8 +37,7 @@ def compare(
     Args:
         baseline: a workload file or task folder; it is the authority on inputs, reference and tolerance.
         candidate: the file to judge.
-        **options: as on the command line (`device`, `metric`, `claim`, `budget`, `delta`, `quick`, `seed`,
-            `pairs`, `threads`, `build_timeout`); `store` is the folder for the record.
+        store: the folder for the record; the other options are those of the command line.
 
     Raises:
         TracksideError: wrong use, a baseline that cannot be used, or no way to run here.
@@ -35,4 +47,20 @@ def compare(
 
     from trackside.comparison.trial import Options, run_trial
 
-    return run_trial(Options(Path(baseline), Path(candidate), **options))
+    options = Options(
+        Path(baseline),
+        Path(candidate),
+        device=device,
+        metric=metric,
+        claim=claim,
+        budget=budget,
+        delta=delta,
+        quick=quick,
+        seed=seed,
+        pairs=pairs,
+        threads=threads,
+        build_timeout=build_timeout,
+        store=None if store is None else Path(store),
+    )
+    options.check()
+    return run_trial(options)

@@ -1,12 +1,15 @@
 """The parts of the benchmarks that need no device: reading ncu's table, judging bars, writing the page."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.context import Bar, Compared, Context, Outcome
 
-from benchmarks import ncu, rejection, selfcheck, side_by_side, table
+from benchmarks import __main__ as program
+from benchmarks import budget, context, ncu, rejection, selfcheck, side_by_side, table
 
 # As `ncu --csv --page raw --print-units base` prints it, shortened to the columns that are read.
 NCU = """==PROF== Connected to process 71 (/usr/bin/python3.12)
@@ -45,9 +48,146 @@ def test_ncu_and_events_must_agree_at_one_clock(events: float, mhz: float, passe
         "compare_mhz": mhz,
         "ncu_all": {"us": 178.0, "mhz": 1979.0},
     }
-    bar = ncu.judge(row, "all")
-    assert bar is not None
+    assert ncu.judge(row, "all").passed is passed
+
+
+@pytest.mark.parametrize(
+    ("row", "profile", "passed"),
+    [
+        ({"compare_us": None, "error": "the GPU fell\noff the bus"}, {"us": 178.0, "mhz": 1979.0}, False),
+        ({"compare_us": 180.0}, {"error": "found 30 kernels in 20 calls"}, False),
+        ({"compare_us": 180.0}, {"error": "ncu ran out of time", "out_of_time": True}, None),
+    ],
+)
+def test_a_time_that_is_not_there_agrees_with_nothing(
+    row: dict[str, Any], profile: dict[str, Any], passed: bool | None
+) -> None:
+    bar = ncu.judge({"workload": "gemm", "ncu_all": profile} | row, "all")
     assert bar.passed is passed
+    assert (row.get("error") or profile["error"]).split("\n")[0] in bar.found
+    assert "\n" not in bar.found
+
+
+@pytest.mark.parametrize(
+    ("passed", "excused", "failed"),
+    [
+        ([True, None], False, False),
+        ([True, False], True, True),
+        ([], False, True),
+        ([], True, False),
+    ],
+)
+def test_a_part_without_bars_fails_unless_it_is_excused(
+    passed: list[bool | None], excused: bool, failed: bool
+) -> None:
+    bars = [Bar("b", "w", "f", each) for each in passed]
+    assert Outcome(bars, {}, excused=excused).failed is failed
+
+
+@pytest.mark.parametrize("excused", [False, True])
+def test_the_program_fails_with_a_part_that_fell_over(
+    excused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(budget, "run", lambda context: Outcome([], {}, False, excused=excused))
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--part", "budget", "--results", str(tmp_path)])
+    assert program.main() == (0 if excused else 1)
+    assert ("FAIL  budget" in capsys.readouterr().out) is not excused
+
+
+def test_a_rejection_that_never_comes_is_a_missed_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rejection, "compare", lambda *_: Compared(None, 1.0, "broken", tmp_path))
+    outcome = rejection.run(Context("cpu", None, tmp_path))
+    assert [(bar.found, bar.passed) for bar in outcome.bars] == [(f"0 of {rejection.CASES}", False)]
+
+
+def test_no_time_for_a_rejection_is_an_excuse(tmp_path: Path) -> None:
+    outcome = rejection.run(Context("cpu", 1.0, tmp_path))
+    assert (outcome.bars, outcome.excused, outcome.complete) == ([], True, False)
+
+
+def test_a_selfcheck_that_ends_with_an_error_is_a_missed_bar(tmp_path: Path) -> None:
+    outcome = selfcheck.run(Context("cpu", None, tmp_path, budget=1.0))
+    (bar,) = outcome.bars
+    assert bar.passed is False
+    assert "exit code 2: found --budget 1.0; needed: 5 to 86400 seconds" in bar.found
+
+
+def earlier_selfcheck(folder: Path, source: str) -> None:
+    """Results with all comparisons of a benchmark of one, none of them with a verdict."""
+    runs = [{"experiment": name, "group": 0} for name in ("aa", "injected", "swap", "linearity")]
+    record = {"source_sha256": source, "holds": None, "findings": [], "runs": runs}
+    (folder / "selfcheck").mkdir()
+    (folder / "selfcheck" / "results.json").write_text(
+        json.dumps(record | {"rates": [], "linearity": [], "half_width": {}})
+    )
+
+
+def test_a_selfcheck_without_verdicts_is_a_missed_bar(tmp_path: Path) -> None:
+    asked = Context("cpu", None, tmp_path, runs=1)
+    earlier_selfcheck(tmp_path, asked.identity["source_sha256"])
+    (bar,) = selfcheck.run(asked).bars
+    assert (bar.found, bar.passed) == ("none in 4 comparisons", False)
+
+
+def test_results_of_other_sources_are_not_passed_off_as_todays(tmp_path: Path) -> None:
+    earlier_selfcheck(tmp_path, "of yesterday")
+    (bar,) = selfcheck.run(Context("cpu", None, tmp_path, runs=1)).bars
+    assert bar.passed is False
+    assert "other sources" in bar.found
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "ratios", "passed", "told"),
+    [
+        (["equivalent", "inconclusive"], [1.001, 1.01], [True, True], "0 of 2"),
+        (["equivalent", "slower"], [1.0, 0.9], [False, False], "1 of 2, 1 slower"),
+        (["equivalent", "rejected"], [1.0], [True, False], "1 of 2, 1 rejected"),
+        (["error", "error"], [], [False, False], "2 of 2, 2 error"),
+    ],
+)
+def test_every_comparison_beside_the_usual_tools_counts(
+    verdicts: list[str], ratios: list[float], passed: list[bool], told: str
+) -> None:
+    bars = side_by_side._bars("cuda", verdicts, ratios)
+    assert [bar.passed for bar in bars] == passed
+    assert bars[1].found == told
+
+
+def test_on_a_cpu_no_ratio_at_all_fails_where_ratios_only_inform() -> None:
+    ratio, _ = side_by_side._bars("cpu", ["equivalent"], [1.5])
+    assert ratio.passed is None
+    ratio, _ = side_by_side._bars("cpu", ["error"], [])
+    assert ratio.passed is False
+
+
+def test_a_comparison_ended_by_the_time_limit_says_so(tmp_path: Path) -> None:
+    with context.workload_pair("mix", 0.0) as (baseline, candidate):
+        found = context.compare(Context("cpu", 0.0, tmp_path), baseline, candidate, tmp_path)
+    assert (found.verdict, found.out_of_time, found.error) == ("error", True, "stopped: no time left")
+
+
+def test_the_commit_is_marked_where_sources_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=n", "-c", "user.email=e")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(context, "ROOT", tmp_path)
+    monkeypatch.delenv("TRACKSIDE_COMMIT", raising=False)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "file.py").write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    clean = context.commit()
+    assert clean is not None
+    assert len(clean) == 40
+    (tmp_path / "src" / "file.py").write_text("2")
+    assert context.commit() == f"{clean} with changes"
+    assert context.short_commit(f"{clean} with changes") == f"{clean[:12]} with changes"
+    monkeypatch.setenv("TRACKSIDE_COMMIT", "as-told")
+    assert context.commit() == "as-told"
 
 
 def rate(what: str, k: int, n: int, workload: str = "mix") -> dict[str, Any]:
@@ -130,6 +270,35 @@ def test_the_page_shows_the_newest_results_and_survives_bars_in_cells(tmp_path: 
     assert "| budget | a \\| b | ≤ 60 s | 61 s | **fail** |" in page
     assert "59 s" not in page
     assert "stopped before its end" in page
+    assert "Nothing was tuned" in page
+
+
+def test_the_page_marks_changed_sources_and_names_what_was_measured(tmp_path: Path) -> None:
+    part = {
+        "part": "budget",
+        "date": "2026-11-15T00:00:00+00:00",
+        "commit": f"{'0123456789abcdef' * 2}01234567 with changes",
+        "machine": {"gpus": ["H200"], "cpu": "Xeon", "cpus": 2, "kernel": "6.1", "driver": "580.1"},
+        "versions": {"python": "3.11"},
+        "complete": True,
+        "notes": [],
+        "bars": [],
+    }
+    for kind in ("cpu", "cuda"):
+        (tmp_path / f"2026-11-15-{kind}").mkdir()
+        (tmp_path / f"2026-11-15-{kind}" / "budget.json").write_text(json.dumps(part))
+    page = table.text(tmp_path)
+    cpu, gpu = page[page.index("## CPU") :].split("## GPU")
+    assert cpu.startswith("## CPU: Xeon, 2 CPUs")
+    assert gpu.startswith(": H200, 2 CPUs")
+    assert ("580.1" in cpu, "580.1" in gpu) == (False, True)
+    assert page.count("commit 0123456789ab with changes.") == 2
+
+
+def test_a_page_without_results_claims_nothing_about_them(tmp_path: Path) -> None:
+    page = table.text(tmp_path)
+    assert "No results yet." in page
+    assert "tuned" not in page
 
 
 def test_the_page_in_the_repository_is_the_one_its_results_give() -> None:

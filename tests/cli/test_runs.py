@@ -1,6 +1,7 @@
 """`trackside runs`, as the real program, on a store that the test filled."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -100,3 +101,37 @@ def test_no_color_is_honoured(trackside: Trackside, home: Path, run_id: str) -> 
     plain = trackside("runs", "list", FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1").stdout
     assert "\x1b[31munreadable" in coloured
     assert "\x1b[3" not in plain
+
+
+@pytest.mark.parametrize("arguments", [["runs", "list"], ["runs", "list", "--verb", "compare"]])
+def test_a_store_whose_name_is_no_text_is_listed(
+    trackside: Trackside, tmp_path: Path, arguments: list[str]
+) -> None:
+    root = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    shown = f"{tmp_path}/\\udcff"
+    done = trackside(*arguments, TRACKSIDE_HOME=root)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(f"runs in {shown}\n")
+    run = RunStore(Path(root)).new_run("compare")
+    (run.folder / "record.json").write_text("{")
+    done = trackside(*arguments, "--json", TRACKSIDE_HOME=root)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["root"]) == (0, shown)
+    assert document["runs"][0]["folder"] == f"{shown}/runs/{run.id}"
+    assert f"cannot read {shown}" in document["runs"][0]["reason"]
+    assert f"cannot read {shown}" in "".join(trackside(*arguments, TRACKSIDE_HOME=root, COLUMNS="500").stdout)
+
+
+def test_an_error_about_a_store_whose_name_is_no_text_is_a_json_document(
+    trackside: Trackside, tmp_path: Path
+) -> None:
+    root = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    error = json.loads(trackside("runs", "show", "last", "--json", TRACKSIDE_HOME=root).stdout)["error"]
+    assert error["message"] == f"there are no runs in {tmp_path}/\\udcff"
+
+
+def test_json_is_utf_8_whatever_the_terminal_speaks(trackside: Trackside, home: Path) -> None:
+    store = RunStore(home)
+    store.write_record(store.new_run("lap"), {"schema": "trackside.lap/1", "time": "5 µs"})
+    done = trackside("runs", "show", "last", "--json", PYTHONIOENCODING="ascii")
+    assert (done.returncode, json.loads(done.stdout)["time"]) == (0, "5 µs")

@@ -358,6 +358,9 @@ def run(x):
     assert (result.verdict, result.failed) == (PASSES, []), result.reason
 
 
+RENAMED = "__import__('ctypes').CDLL(None).prctl(15, b'\\xff) R 1')"
+"""The process calls itself something that is no UTF-8 and looks like other fields of /proc/PID/stat."""
+
 FORKS = {
     "children": "[os.fork() or time.sleep(600) for _ in range(20)]",
     "daemons": """
@@ -371,6 +374,15 @@ for _ in range(5):
     os.wait()
 """,
     "programs": "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)",
+    "daemon-whose-name-is-no-text": f"""
+if os.fork() == 0:
+    {RENAMED}
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+""",
     "stopped-children": "if os.fork() == 0:\n    os.kill(os.getpid(), signal.SIGSTOP)",
 }
 
@@ -394,7 +406,14 @@ def test_a_daemon_of_the_candidate_counts_as_a_stranger(crew: Crew, judge: Calla
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crew.fleet, "sweep", look)
         judge(FORKS["daemons"])
-    assert len(seen) == 5
+        assert len(seen) == 5
+        judge(FORKS["daemon-whose-name-is-no-text"])
+        assert len(seen) == 6
+
+
+def test_a_candidate_whose_name_is_no_text_is_judged_like_any_other(judge: Callable[..., Judged]) -> None:
+    result = judge(RENAMED)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
 
 
 def test_a_process_woken_while_frozen_is_found_out(judge: Callable[..., Judged]) -> None:

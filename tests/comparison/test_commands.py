@@ -140,11 +140,12 @@ def test_without_any_output_a_faster_command_is_not_certified_and_says_why() -> 
 @pytest.mark.usefixtures("three_quads")
 @pytest.mark.parametrize("argument", ["7", "7 {seed}"])
 def test_an_answer_that_never_varies_and_a_known_seed_are_named_as_reservations(argument: str) -> None:
-    record = judge(command("old.py", SLOW, argument), command("new.py", FAST, argument), seed=1)
+    record = judge(command("old.py", SLOW, argument), command("new.py", FAST, argument), seed=1, rtol=0.01)
     assert (record.verdict, record.certificate) == ("faster", "reduced")
     assert check(record, "task-is-sensitive")[0] == "warn"
     assert "a stored" in record.reasons[0]
     assert record.reasons[1] == "reservation: --seed makes the inputs foreseeable"
+    assert record.reasons[2] == "reservation: --rtol lets numbers differ by 0.01 of their size"
 
 
 # -- outputs -------------------------------------------------------------------------------------------------

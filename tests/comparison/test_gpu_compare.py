@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from trackside.comparison.trial import Options, run_trial
+from trackside.machine.facts import facts
+from trackside.records.errors import TracksideError
+from trackside.store.lock import DeviceLock
 
 GPU_HERE = any(Path("/dev").glob("nvidia[0-9]*"))
 pytestmark = [
@@ -44,3 +47,19 @@ def test_a_fused_layernorm_is_certified_faster_on_both_clocks(tmp_path: Path) ->
 def test_work_that_follows_the_input_copy_is_not_certified_faster(tmp_path: Path) -> None:
     record = _compare(tmp_path, "tasks/softmax_fp32.py", "false/chase_input_copy.py")
     assert record.verdict != "faster", record.speedup
+
+
+@pytest.mark.timeout(120)
+def test_a_gpu_that_is_chosen_by_its_uuid_is_the_one_that_is_locked_and_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = facts().gpus
+    uuid = gpus[-1].uuid
+    assert uuid is not None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", uuid[:12])
+    task = GPU / "tasks" / "softmax_fp32.py"
+    with DeviceLock(f"gpu-{uuid}", wait=False), pytest.raises(TracksideError, match="in use"):
+        run_trial(Options(task, task, device="cuda", checks_only=False, wait=False, store=tmp_path))
+    record = run_trial(Options(task, task, device="cuda", checks_only=True, store=tmp_path))
+    assert record.reasons == ["checks only: nothing was timed"]
+    assert any(name.startswith("gpu.") for name in record.telemetry["series"])

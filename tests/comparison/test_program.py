@@ -41,6 +41,11 @@ ERRORS = {
     "unknown-device": (("base.py", "new.py", "--device", "tpu"), "usage", 2),
     "unknown-option": (("base.py", "new.py", "--frobnicate"), "usage", 2),
     "no-budget": (("base.py", "new.py", "--budget", "0"), "usage", 2),
+    "no-threads": (("base.py", "new.py", "--threads", "0"), "usage", 2),
+    "no-build-timeout": (("base.py", "new.py", "--build-timeout", "nan"), "usage", 2),
+    "rtol-without-command": (("base.py", "new.py", "--rtol", "0.1"), "usage", 2),
+    "rtol-that-lets-all-pass": (("true", "true", "--command", "--rtol", "2"), "usage", 2),
+    "metric-with-command": (("true", "true", "--command", "--metric", "wall"), "usage", 2),
     "not-a-number": (("base.py", "new.py", "--budget", "soon"), "usage", 2),
 }
 
@@ -147,7 +152,8 @@ def test_an_interrupt_leaves_a_record_and_nothing_else(program: Program, number:
     os.killpg(process.pid, number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert out == ""
+    error = only_document(out)["error"]
+    assert (error["kind"], number.name in error["message"]) == ("interrupted", True)
     assert "Traceback" not in err
     until(lambda: gone(everyone), "the end of every process")
     assert program.left_in_tmp() == []

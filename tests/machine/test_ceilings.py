@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -8,7 +6,7 @@ import pytest
 
 from trackside.machine import ceilings
 from trackside.machine.ceilings import FloorCeilings, floor_ceilings
-from trackside.machine.facts import facts
+from trackside.machine.facts import Cache, facts
 from trackside.machine.nvml import Nvml
 from trackside.records.errors import TracksideError
 
@@ -78,7 +76,7 @@ def test_an_unsteady_result_is_measured_again_and_only_raised(
     assert floor_ceilings("cpu", tmp_path) == third
 
 
-def test_another_number_of_cpus_is_another_cache_entry(
+def test_other_cpus_are_another_cache_entry(
     measured: tuple[FloorCeilings, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen: list[list[int]] = []
@@ -91,17 +89,27 @@ def test_another_number_of_cpus_is_another_cache_entry(
     floor_ceilings("cpu", tmp_path, cpus=[0])
     floor_ceilings("cpu", tmp_path, cpus=[0])
     floor_ceilings("cpu", tmp_path, cpus=[0, 1])
-    assert seen == [[0], [0, 1]]
+    floor_ceilings("cpu", tmp_path, cpus=[1, 0])
+    # As many, but perhaps the slow cores, or those of another socket.
+    floor_ceilings("cpu", tmp_path, cpus=[1, 2])
+    assert seen == [[0], [0, 1], [1, 2]]
 
 
 def test_the_choice_of_visible_gpus_is_part_of_the_cache_key(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ceilings, "_child", lambda *arguments: CUDA_ANSWER)
-    for visible in ("0", "1", "GPU-1"):
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    uuids = ["GPU-8a4e2c54-0000-0000-0000-000000000000", "GPU-8a4e2c54-1111-0000-0000-000000000000"]
+    # Differences past the 80th character, and in signs that a file name cannot hold.
+    for visible in ("0", "1", "GPU-1", "GPU 1", "", ",".join([*uuids, "GPU-1"]), ",".join([*uuids, "GPU-2"])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         floor_ceilings("cuda:0", tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 7
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    floor_ceilings("cuda:0", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 8
 
 
 def test_gpu_bounds_are_the_best_repetition_and_free_of_launches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,8 +126,8 @@ def test_gpu_bounds_are_the_best_repetition_and_free_of_launches(monkeypatch: py
 
 
 def test_a_device_of_another_name_is_refused() -> None:
-    for name in ("gpu", "cuda", "cuda:x", "mps"):
-        with pytest.raises(TracksideError, match="unknown device") as caught:
+    for name in ("gpu", "cuda:", "cuda:x", "cuda:²", "cuda:٣", "mps"):
+        with pytest.raises(TracksideError, match="found --device") as caught:
             floor_ceilings(name)
         assert caught.value.kind == "usage"
 
@@ -146,13 +154,27 @@ def test_a_child_that_fails_hangs_or_reports_an_error_is_an_error_with_a_remedy(
     assert caught.value.exit_code == 124
 
 
-def test_without_a_gpu_the_program_prints_an_error_document_and_exits_3() -> None:
+def test_without_a_gpu_its_ceilings_are_unsupported() -> None:
     if isinstance(Nvml.open(), Nvml):
         pytest.skip("this machine has a GPU")
-    command = [sys.executable, "-m", "trackside.machine.ceilings", "--device", "cuda:0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert json.loads(done.stdout)["error"]["kind"] == "unsupported"
+    with pytest.raises(TracksideError, match="cannot measure cuda:0") as caught:
+        floor_ceilings("cuda:0")
+    assert (caught.value.kind, caught.value.exit_code) == ("unsupported", 3)
+
+
+@pytest.mark.parametrize(("l2", "l3", "sizes"), [(1, 1024, "256 and 8192"), (64, 256, "8192 and 8192")])
+def test_caches_larger_than_the_memory_at_hand_are_measured_within_it(l2: int, l3: int, sizes: str) -> None:
+    """A container's limit can be far below the host's caches; the child must not run past its buffer."""
+    machine = facts()
+    caches = (Cache(2, "unified", l2 << 20, 1), Cache(3, "unified", l3 << 20, 1))
+    small = replace(
+        machine,
+        cpu=replace(machine.cpu, caches=caches),
+        limits=replace(machine.limits, memory_bytes=64 << 20),
+    )
+    found = floor_ceilings("cpu", machine=small)
+    assert "memory 8 MiB" in found.method
+    assert f"caches {sizes} KiB" in found.method
 
 
 def test_measuring_never_takes_more_than_an_eighth_of_a_small_memory() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trackside.machine.facts import Cache, Limits, NumaNode, facts, fingerprint
+from trackside.machine.facts import Cache, Limits, MachineFacts, NumaNode, facts, fingerprint, gpu_numbered
 from trackside.machine.system_files import Unknown
 
 MakeMachine = Callable[[dict[str, str]], Path]
@@ -171,6 +171,74 @@ def test_the_fingerprint_changes_with_the_driver_and_memory(pynvml: Any) -> None
     newer = replace(before, software=replace(before.software, nvidia_driver="590.1"))
     larger = replace(before, memory=replace(before.memory, total_bytes=2 * (before.memory.total_bytes or 1)))
     assert len({fingerprint(before), fingerprint(newer), fingerprint(larger)}) == 3
+
+
+@pytest.fixture
+def four_gpus(pynvml: Any) -> MachineFacts:
+    """Numbers 0 and 1 share the start of their UUIDs; NVML does not tell that of number 3."""
+    found = facts()
+    (one,) = found.gpus
+    uuids = (
+        *(f"GPU-{start}-d72c-4106-c12f-20bd9faed9f6" for start in ("8932f937", "8932aaaa", "11111111")),
+        None,
+    )
+    gpus = tuple(replace(one, index=index, uuid=uuid) for index, uuid in enumerate(uuids))
+    return replace(found, gpus=gpus)
+
+
+def numbered(machine: MachineFacts, visible: str | None, count: int) -> list[int | str]:
+    """CUDA's numbers from 0 on, each UUID by its first eight digits."""
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found = [gpu_numbered(machine, number, environment) for number in range(count)]
+    return [
+        gpu.removesuffix("-d72c-4106-c12f-20bd9faed9f6") if isinstance(gpu, str) else gpu for gpu in found
+    ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, ["GPU-8932f937", "GPU-8932aaaa", "GPU-11111111", 3, 4]),
+        ("2,0", ["GPU-11111111", "GPU-8932f937", 2]),
+        (" 2 , 3,1", ["GPU-11111111", 3, "GPU-8932aaaa"]),
+        ("GPU-8932a, GPU-1", ["GPU-8932aaaa", "GPU-11111111", 2]),
+        ("GPU-8932aaaa-d72c-4106-c12f-20bd9faed9f6", ["GPU-8932aaaa", 1]),
+        # CUDA refuses these two; NVML will say that it does not know them.
+        ("GPU-8932", ["GPU-8932"]),
+        ("GPU-77", ["GPU-77"]),
+        ("MIG-4f2a,MIG-GPU-8932f937/1/0", ["MIG-4f2a", "MIG-GPU-8932f937/1/0", 2]),
+        # The programming guide's own example: the list ends before -1.
+        ("0,2,-1,1", ["GPU-8932f937", "GPU-11111111", 2, 3]),
+        ("1,4,0", ["GPU-8932aaaa", 1, 2]),
+        ("2,,0", ["GPU-11111111", 1, 2]),
+        ("2,²,0", ["GPU-11111111", 1, 2]),
+        ("none", [0, 1]),
+        ("", [0, 1]),
+        # As strtoul reads it: digits count up to the first other sign.
+        ("2gpu,+1", ["GPU-11111111", "GPU-8932aaaa"]),
+    ],
+)
+def test_cudas_number_names_the_gpu_that_the_variable_puts_there(
+    four_gpus: MachineFacts, visible: str | None, expected: list[int | str]
+) -> None:
+    assert numbered(four_gpus, visible, len(expected)) == expected
+
+
+def test_a_gpu_without_facts_goes_by_its_index(four_gpus: MachineFacts) -> None:
+    blind = replace(four_gpus, gpus=())
+    assert numbered(blind, None, 2) == [0, 1]
+    assert numbered(blind, "5,GPU-8932,-1", 4) == [5, "GPU-8932", 2, 3]
+    # A GPU that NVML cannot open keeps its number, and moves no other.
+    lost = replace(four_gpus, gpus=four_gpus.gpus[::2])
+    assert numbered(lost, None, 3) == ["GPU-8932f937", 1, "GPU-11111111"]
+    assert numbered(lost, "1,2,3", 3) == [1, "GPU-11111111", 2]
+
+
+def test_the_variable_is_that_of_this_process_unless_given(
+    four_gpus: MachineFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert gpu_numbered(four_gpus, 0) == four_gpus.gpus[2].uuid
 
 
 def test_reading_facts_imports_neither_torch_nor_pydantic() -> None:

@@ -87,6 +87,16 @@ def test_missing_sources_are_named(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_source_that_opens_but_cannot_be_read_is_named_and_not_left_open(machine: MakeMachine) -> None:
+    # Folders open like files and fail when read, as pressure does without the kernel option.
+    root = machine({"proc/pressure/cpu/folder": "", "proc/loadavg/folder": ""})
+    before = os.listdir("/proc/self/fd")
+    sampler = CpuSampler([0], root)
+    assert Unknown("cpu load", "Is a directory") in sampler.unknown
+    assert os.listdir("/proc/self/fd") == before
+    sampler.close()
+
+
 def gpu_sampler(fake: Any, proc: Path, own: set[int]) -> GpuSampler:
     return GpuSampler(Nvml(fake), "handle", own, proc)
 

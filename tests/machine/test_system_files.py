@@ -67,6 +67,13 @@ def test_a_group_outside_the_namespace_falls_back_to_what_is_visible(machine: Ma
     assert find_cgroup("cpu", root) == Cgroup(2, (root / "sys/fs/cgroup",))
 
 
+def test_a_mount_without_a_source_is_no_obstacle(machine: MakeMachine) -> None:
+    # What the kernel writes after mount("", "/mnt", "tmpfs").
+    nameless = "63 43 0:39 / /mnt rw,relatime - tmpfs  rw\n"
+    root = machine({"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": nameless + V2_MOUNT})
+    assert find_cgroup("cpu", root) == Cgroup(2, (root / "sys/fs/cgroup",))
+
+
 def test_a_machine_without_control_groups_says_so(machine: MakeMachine) -> None:
     root = machine({"proc/self/cgroup": "", "proc/self/mountinfo": "1 0 0:1 / / rw - ext4 /dev/vda rw\n"})
     found = find_cgroup("cpu", root)

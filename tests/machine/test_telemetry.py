@@ -243,6 +243,62 @@ def test_gpu_columns_stand_beside_the_cpus(pynvml: Any) -> None:
     assert "cpu.load" in series
 
 
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[CpuSampler]:
+    """The samplers that have been closed."""
+    found: list[CpuSampler] = []
+    real = CpuSampler.close
+
+    def close(sampler: CpuSampler) -> None:
+        found.append(sampler)
+        real(sampler)
+
+    monkeypatch.setattr(CpuSampler, "close", close)
+    return found
+
+
+def no_sample(sampler: CpuSampler, now_ns: int) -> list[float]:
+    raise ZeroDivisionError("no CPUs")
+
+
+def test_a_source_that_fails_ends_the_samples_and_not_the_run(
+    ticks: Iterator[int], monkeypatch: pytest.MonkeyPatch, closed: list[CpuSampler]
+) -> None:
+    recorder = Recorder(hz=0.01, clock=lambda: next(ticks))
+    recorder.start()
+    recorder.mark("from")
+    recorder.mark("to")
+    t0, t1 = (mark.at_ns for mark in recorder._marks)
+    monkeypatch.setattr(CpuSampler, "sample", no_sample)
+    assert "beyond the samples" in recorder.disturbances(t0, t1)[0]
+    found = recorder.stop()
+    # Once: a source that is gone is not asked for the last sample.
+    assert found.unknown.count(Unknown("telemetry from here on", "ZeroDivisionError: no CPUs")) == 1
+    assert found.times_ns.size == 1
+    assert len(closed) == 1
+
+
+def test_a_last_sample_that_fails_is_noted_and_everything_closed(
+    monkeypatch: pytest.MonkeyPatch, closed: list[CpuSampler]
+) -> None:
+    recorder = Recorder(hz=0.01)
+    recorder.start()
+    monkeypatch.setattr(CpuSampler, "sample", no_sample)
+    assert "telemetry from here on" in [entry.what for entry in recorder.stop().unknown]
+    assert len(closed) == 1
+
+
+def test_a_recorder_without_a_single_sample_knows_nothing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, closed: list[CpuSampler]
+) -> None:
+    monkeypatch.setattr(CpuSampler, "sample", no_sample)
+    with Recorder() as recorder:
+        assert "beyond the samples" in recorder.disturbances(0, 1)[0]
+        assert recorder.latest("cpu.load") is None
+    assert recorder.stop().to_record()["samples"] == 0
+    assert len(closed) == 1
+
+
 def test_a_recorder_is_started_once() -> None:
     recorder = Recorder()
     with pytest.raises(RuntimeError, match="never started"):

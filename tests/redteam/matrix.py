@@ -1,7 +1,7 @@
 """Writes docs/redteam-matrix.md from committed results: `python -m tests.redteam.matrix`.
 
-Results come from `python -m tests.redteam.judged --out FILE` (checks, full, knock-out) and from
-`python -m tests.redteam.naive --out FILE`; they lie in tests/redteam/results/.
+Results come from `python -m tests.redteam.judged --out FILE`: of the checks alone, or with `--full`,
+`--knock-out` or `--naive`; they lie in tests/redteam/results/.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from benchmarks.context import short_commit
+
+__all__ = ["load", "page"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "redteam-matrix.md"
@@ -44,7 +48,7 @@ def _section(device: str, found: dict[str, Any], knocked: Any, naive: Any) -> li
     how = "the full run" if found["full"] else "all checks, without the statistics"
     name = "CPU" if device == "cpu" else "GPU"
     lines = [
-        f"## {name}: {how}, commit `{found['commit'][:12]}`, {found.get('date', '')}",
+        f"## {name}: {how}, commit `{short_commit(found['commit'])}`, {found.get('date', '')}",
         "",
         f"Machine: {found.get('machine', 'unknown')}.",
         "",

@@ -1,6 +1,9 @@
 """The device lock: exclusive between processes, released by death, honest about who holds it."""
 
+import errno
+import fcntl
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,9 +114,8 @@ def test_a_lock_file_that_a_cleaner_removed_binds_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name vanishes between open and flock: the lock must be taken on the file that others will find."""
-    import fcntl
-
-    real, calls = fcntl.flock, []
+    real = fcntl.flock
+    calls: list[int] = []
 
     def remove_then_lock(descriptor: int, operation: int) -> None:
         if not calls:
@@ -145,6 +147,103 @@ def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TracksideError, match="cannot open the lock"), DeviceLock("cpu", folder=tmp_path):
         pass
     assert victim.read_text() == "precious"
+
+
+@contextmanager
+def limited(kind: int, soft: int) -> Iterator[None]:
+    """A limit of this process, so that the kernel itself refuses."""
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, before)
+
+
+def open_descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def test_a_note_that_cannot_be_written_does_not_keep_the_device_from_its_holder(tmp_path: Path) -> None:
+    with limited(resource.RLIMIT_FSIZE, 0), DeviceLock("cpu", False, folder=tmp_path):
+        assert (tmp_path / "cpu.lock").read_bytes() == b""
+        with pytest.raises(TracksideError, match="another process"), DeviceLock("cpu", 0, folder=tmp_path):
+            pass
+    with DeviceLock("cpu", False, folder=tmp_path):
+        pass
+
+
+def test_a_note_that_cannot_be_erased_does_not_spoil_the_end_of_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, length: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with DeviceLock("cpu", False, folder=tmp_path):
+        monkeypatch.setattr(os, "ftruncate", refuse)
+    monkeypatch.undo()
+    with DeviceLock("cpu", False, folder=tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("module_and_function", [(fcntl, "flock"), (os, "fstat")])
+def test_a_file_system_that_cannot_lock_is_a_store_error_and_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module_and_function: tuple[Any, str]
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    before = open_descriptors()
+    monkeypatch.setattr(*module_and_function, refuse)
+    with pytest.raises(TracksideError, match="cannot lock") as caught, DeviceLock("cpu", folder=tmp_path):
+        pass
+    monkeypatch.undo()
+    assert caught.value.kind == "store"
+    assert "flock" in caught.value.remedy
+    assert open_descriptors() == before
+
+
+def test_the_remedy_fits_what_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remedy(number: int | None = None, folder: Path = tmp_path) -> str:
+        def refuse(*arguments: object) -> None:
+            raise OSError(number, os.strerror(number or 0))
+
+        with monkeypatch.context() as patch:
+            if number is not None:
+                patch.setattr(os, "open", refuse)
+            with pytest.raises(TracksideError) as caught, DeviceLock("cpu", folder=folder):
+                pass
+        assert caught.value.kind == "store"
+        return caught.value.remedy
+
+    assert remedy(errno.EROFS) == f"make {tmp_path} writable for you"
+    assert remedy(errno.EACCES) == f"make {tmp_path} writable for you"
+    assert remedy(errno.ENOSPC) == f"free some space in {tmp_path}"
+    assert remedy(errno.EIO) == f"see that {tmp_path} is on a sound local disk"
+    assert remedy(folder=tmp_path / "absent") == f"create the folder {tmp_path / 'absent'}"
+    with limited(resource.RLIMIT_NOFILE, 0):
+        assert "ulimit -n" in remedy()
+    (tmp_path / "cpu.lock").mkdir()
+    assert remedy() == f"delete {tmp_path / 'cpu.lock'} or make it yours"
+    assert remedy(errno.EACCES) == f"delete {tmp_path / 'cpu.lock'} or make it yours"
+
+
+def test_without_a_place_for_locks_the_remedy_is_for_the_first_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "absent"))
+    place = Path("/tmp") / f"trackside-locks-{os.getuid()}"
+    real = Path.mkdir
+
+    def refuse(folder: Path, *arguments: Any, **more: Any) -> None:
+        if folder == place:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        real(folder, *arguments, **more)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(TracksideError, match=r"Read-only file system; .*No such file") as caught:
+        DeviceLock("cpu").__enter__()
+    assert caught.value.remedy == "make /tmp writable for you"
 
 
 @pytest.mark.parametrize("key", ["", "../cpu", "a/b", ".hidden", "cpu\n"])

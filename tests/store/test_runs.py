@@ -75,6 +75,23 @@ def test_the_root_is_trackside_home_or_the_working_directory(
     assert RunStore().root == tmp_path / "elsewhere"
 
 
+def test_a_store_whose_place_cannot_be_told_is_a_store_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKSIDE_HOME", "~nobody-has-this-name/runs")
+    with pytest.raises(TracksideError, match="~nobody-has-this-name/runs: there is no home") as caught:
+        RunStore()
+    assert (caught.value.kind, caught.value.remedy) == ("store", "set TRACKSIDE_HOME to an absolute path")
+    monkeypatch.delenv("TRACKSIDE_HOME")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(TracksideError, match=r"\.trackside: there is no working directory") as caught:
+        RunStore()
+    assert (caught.value.kind, caught.value.remedy) == ("store", "set TRACKSIDE_HOME to an absolute path")
+    assert RunStore(tmp_path).root == tmp_path
+
+
 def test_looking_creates_nothing(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "store")
     assert store.list() == []
@@ -84,6 +101,12 @@ def test_looking_creates_nothing(tmp_path: Path) -> None:
 def test_git_does_not_see_the_store(store: RunStore) -> None:
     store.new_run("compare")
     assert (store.root / ".gitignore").read_text() == "*\n"
+
+
+def test_a_folder_that_was_there_before_is_not_hidden_from_git(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.new_run("compare")
+    assert [child.name for child in tmp_path.iterdir()] == ["runs"]
 
 
 def test_a_record_reads_back_with_its_digest(store: RunStore) -> None:
@@ -202,6 +225,19 @@ def test_a_broken_start_file_hides_neither_run_nor_record(store: RunStore) -> No
     assert [(summary.verb, summary.state) for summary in store.list()] == [("compare", "done")]
 
 
+@pytest.mark.parametrize("started_ns", [10**30, -(10**30), -1])
+def test_an_absurd_start_time_spoils_neither_the_listing_nor_the_order(
+    store: RunStore, started_ns: int
+) -> None:
+    broken, newer = store.new_run("compare"), store.new_run("compare")
+    start = json.loads((broken.folder / "run.json").read_text())
+    (broken.folder / "run.json").write_text(json.dumps(start | {"started_ns": started_ns}))
+    first, second = store.list()
+    assert (first.id, second.id, second.state) == (newer.id, broken.id, "unreadable")
+    assert second.started == "2026-11-15T14:30:12+00:00"
+    assert "started_ns" in (second.reason or "")
+
+
 def test_a_folder_killed_before_its_first_write_is_listed_as_died(store: RunStore) -> None:
     (store.root / "runs" / "c-20250101-000000-0000").mkdir(parents=True)
     (summary,) = store.list()
@@ -232,6 +268,22 @@ def test_a_live_run_is_running_and_a_killed_one_died(store: RunStore) -> None:
     assert f"process {process.pid} ended" in (store.list()[0].reason or "")
 
 
+def test_a_process_whose_name_is_not_utf8_has_runs_like_any_other(store: RunStore) -> None:
+    # Any bytes go; and the kernel cuts names after 15 of them, also in the middle of a letter.
+    program = (
+        "import sys; from pathlib import Path; from trackside.store.runs import RunStore\n"
+        "Path('/proc/self/comm').write_bytes(b'caf\\xe9')\n"
+        "RunStore(Path(sys.argv[1])).new_run('compare'); print('ready', flush=True); sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(store.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert [summary.state for summary in store.list()] == ["running"]
+
+
 def test_a_later_process_with_the_same_number_is_not_taken_for_the_run(store: RunStore) -> None:
     run = store.new_run("compare")
     start = json.loads((run.folder / "run.json").read_text())
@@ -257,25 +309,26 @@ def _kill_delays() -> Iterator[float]:
 def test_a_kill_at_any_moment_leaves_whole_records_only(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from trackside.store.runs import RunStore\n"
-        "store = RunStore(Path(sys.argv[1])); filler = list(range(200_000)); print('ready', flush=True)\n"
+        "store = RunStore(Path(sys.argv[1])); filler = list(range(200_000))\n"
         "while True:\n"
         "    run = store.new_run('compare')\n"
         "    store.write_record(run, {'status': 'running', 'filler': filler})\n"
-        "    store.write_record(run, {'status': 'done', 'filler': filler})\n"
+        "    store.write_record(run, {'status': 'done', 'filler': filler}); print('done', flush=True)\n"
     )
     store = RunStore(tmp_path)
     for delay in _kill_delays():
         process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
         assert process.stdout is not None
         with process.stdout:
-            process.stdout.readline()
+            # One run is whole, however slow the disk; the kill hits a later one.
+            assert process.stdout.readline() == b"done\n"
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(delay)
             process.send_signal(signal.SIGKILL)
             process.wait()
     summaries = store.list()
-    assert len(summaries) > 12
     assert {summary.state for summary in summaries} <= {"done", "died"}
+    assert sum(summary.state == "done" for summary in summaries) >= len(list(_kill_delays()))
     for summary in summaries:
         if summary.state == "done":
             assert len(store.load(summary.id)["filler"]) == 200_000

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
-from trackside.records.errors import TracksideError
+from trackside.records.errors import TracksideError, printable
+
+if TYPE_CHECKING:
+    from trackside.store.runs import RunStore
+
+__all__ = ["app"]
 
 app = verb_app()
 
+_RTOL = 1e-6
 _EXIT_CODES = {
     "rejected": 1,
     "slower": 1,
@@ -31,7 +37,8 @@ def compare(
     candidate: Annotated[str | None, typer.Argument(help="The file or command to judge.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     metric: Annotated[
-        str, typer.Option(help="device: the work alone; wall: a whole call from the host.")
+        str,
+        typer.Option(help="device: the work alone; wall: a whole call from the host; not with --command."),
     ] = "device",
     claim: Annotated[str, typer.Option(help="What exit code 0 means: faster, or not-slower.")] = "faster",
     budget: Annotated[
@@ -51,13 +58,22 @@ def compare(
     ] = None,
     pairs: Annotated[
         int | None,
-        typer.Option(help="Worker pairs (default 10 on a CPU, 6 on a GPU; at least 2, certified from 3 on)."),
+        typer.Option(
+            help="Worker pairs, with --command blocks of runs (default 12 on a CPU, 6 on a GPU and with "
+            "--command; at least 2, certified from 3 on)."
+        ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads of each arm (default: all cores but the judge's).")
+        int | None,
+        typer.Option(
+            help="Threads of each arm (default: all cores but the judge's; on a GPU half the cores, up to 8)."
+        ),
     ] = None,
     build_timeout: Annotated[
-        float, typer.Option(help="Seconds for loading, set-up and compilation.")
+        float,
+        typer.Option(
+            help="Seconds for loading, set-up and compilation; with --command for each one's first run."
+        ),
     ] = 300.0,
     command: Annotated[
         bool, typer.Option("--command", help="Compare two command lines instead of two files.")
@@ -68,15 +84,17 @@ def compare(
     ] = None,
     rtol: Annotated[
         float, typer.Option(help="With --command: how far apart printed or saved numbers may be.")
-    ] = 1e-6,
+    ] = _RTOL,
     explain: Annotated[
-        str | None, typer.Option(help="Say what a check looks for, and what it saw in the last run.")
+        str | None,
+        typer.Option(help="Say what a check looks for, and what it saw in the last finished comparison."),
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Is CANDIDATE faster than BASELINE, and still right?
 
-    With --command, `{seed}` in both command lines becomes a fresh number for every run.
+    With --command, `{seed}` in both command lines becomes a fresh number in each pair of runs, the same for
+    both.
 
     Exit codes: 0 the claim holds, 1 it does not, 3 not comparable here, 4 inconclusive.
     """
@@ -86,14 +104,17 @@ def compare(
         raise TracksideError(
             "usage", "found no two things to compare", "trackside compare BASELINE CANDIDATE"
         )
-    _validate(device, metric, claim, budget, delta, pairs)
     if command:
         from trackside.comparison.commands import CommandOptions, run_commands
 
-        if device != "cpu" or threads is not None:
-            found = "--threads" if device == "cpu" else f"--device {device}"
+        given = {
+            "--device": device != "cpu",
+            "--threads": threads is not None,
+            "--metric": metric != "device",
+        }
+        for name in (name for name, is_given in given.items() if is_given):
             raise TracksideError(
-                "usage", f"found {found} with --command", "give it to the commands: they run as they are"
+                "usage", f"found {name} with --command", "give it to the commands: they run as they are"
             )
         commands = CommandOptions(
             baseline,
@@ -108,11 +129,15 @@ def compare(
             timeout=build_timeout,
             rtol=rtol,
         )
+        commands.check()
         with _Live(as_json) as live:
             record = run_commands(commands, live.update)
     else:
-        if output:
-            raise TracksideError("usage", "found --output without --command", "add --command")
+        if output or rtol != _RTOL:
+            found = "--output" if output else "--rtol"
+            raise TracksideError(
+                "usage", f"found {found} without --command", "add --command, or leave it out"
+            )
         from trackside.comparison.trial import Options, run_trial
 
         options = Options(
@@ -129,6 +154,7 @@ def compare(
             threads=threads,
             build_timeout=build_timeout,
         )
+        options.check()
         with _Live(as_json) as live:
             record = run_trial(options, live.update)
     document = record.to_dict()
@@ -141,24 +167,6 @@ def compare(
     return 0 if record.holds else _EXIT_CODES[record.verdict]
 
 
-def _validate(
-    device: str, metric: str, claim: str, budget: float, delta: float | None, pairs: int | None
-) -> None:
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()) or (kind == "cpu" and number):
-        raise TracksideError("usage", f"found --device {device}", "needed: cpu, cuda or cuda:N")
-    if metric not in ("device", "wall"):
-        raise TracksideError("usage", f"found --metric {metric}", "needed: device or wall")
-    if claim not in ("faster", "not-slower"):
-        raise TracksideError("usage", f"found --claim {claim}", "needed: faster or not-slower")
-    if not 5 <= budget <= 86_400:
-        raise TracksideError("usage", f"found --budget {budget}", "needed: 5 to 86400 seconds")
-    if delta is not None and not 0 < delta < 1:
-        raise TracksideError("usage", f"found --delta {delta}", "needed: a fraction such as 0.02")
-    if pairs is not None and not 2 <= pairs <= 1000:
-        raise TracksideError("usage", f"found --pairs {pairs}", "needed: 2 to 1000")
-
-
 def _explain(name: str, as_json: bool) -> int:
     from trackside.comparison.checks import CATALOGUE
     from trackside.report.compare_text import explain
@@ -169,12 +177,8 @@ def _explain(name: str, as_json: bool) -> int:
 
         near = difflib.get_close_matches(name, CATALOGUE, 3, 0.3) or list(CATALOGUE)[:5]
         raise TracksideError("usage", f"there is no check `{name}`", f"try one of: {', '.join(near)}")
-    result = None
-    for summary in RunStore().list():
-        if summary.verb == "compare" and summary.state == "done":
-            record = RunStore().load(summary.id)
-            result = next((c for c in record["checks"] if c["id"] == name), None)
-            break
+    run_id, record = _last_finished(RunStore())
+    result = next((c for c in record.get("checks", []) if c.get("id") == name), None)
     check = CATALOGUE[name]
     if as_json:
         write_json(
@@ -184,12 +188,30 @@ def _explain(name: str, as_json: bool) -> int:
                 "looks_for": check.looks_for,
                 "catches": check.catches,
                 "on_fail": check.on_fail,
+                "run_id": run_id,
                 "last": result,
             }
         )
-    else:
-        explain(check, result, results())
+        return 0
+    console = results()
+    if result is not None:
+        # The candidate may have had a say in both; it must not steer the terminal.
+        evidence = {name: printable(str(value)) for name, value in result.get("evidence", {}).items()}
+        result = result | {"detail": printable(result["detail"]), "evidence": evidence}
+    explain(check, result, console)
+    if run_id is not None:
+        console.print(f"  in run     {run_id}" + ("" if result else ", which has no result of it"))
     return 0
+
+
+def _last_finished(store: RunStore) -> tuple[str | None, dict[str, Any]]:
+    """The newest comparison that came to a verdict, and its record; None where there is none."""
+    # A summary costs the reading of a whole record, so the newest ones are asked first.
+    for limit in (1, 20, None):
+        for summary in store.list(verb="compare", limit=limit):
+            if summary.state == "done":
+                return summary.id, store.load(summary.id)
+    return None, {}
 
 
 _PHASES = {

@@ -50,14 +50,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; nothing but a signal makes it do otherwise."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _terminated_as_interrupted():
+        code = _end(arguments)
+        # Here and not at exit, where a reader that has gone would make the code 120.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _stdout_is_closed()
+        return _EXIT_BROKEN_PIPE
+    return code
+
+
+def _end(arguments: list[str]) -> int:
+    """The exit code, once everything that there is to say has been written."""
+    signals: list[signal.Signals] = []
+    try:
+        with _terminated_as_interrupted(signals):
             code = _run(arguments)
         sys.stdout.flush()
     except TracksideError as error:
         return _report(error, arguments)
     except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        return _EXIT_INTERRUPTED
+        return _report_interrupt(signals[0] if signals else signal.SIGINT, arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 2
     except Exception as error:
@@ -72,14 +84,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM end a verb as Ctrl-C does: what it started ends too, and what is done is kept."""
+def _terminated_as_interrupted(signals: list[signal.Signals]) -> Iterator[None]:
+    """Let SIGTERM end a verb as Ctrl-C does: what it started ends too, and what is done is kept.
+
+    Args:
+        signals: gets SIGTERM when it arrives, since a KeyboardInterrupt does not say what made it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def once(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signals.append(signal.SIGTERM)
         # What a verb does about Ctrl-C it does here too; where a shell had SIGINT ignored it does nothing.
         if callable(signal.getsignal(signal.SIGINT)):
             signal.raise_signal(signal.SIGINT)
@@ -148,13 +165,33 @@ def _as_trackside_error(error: Any) -> TracksideError:
 
 
 def _report(error: TracksideError, arguments: list[str]) -> int:
-    # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is not ours.
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--json" in own:
-        print(json.dumps(error.as_json(), indent=2))
+    if _wants_json(arguments):
+        _print_document(error.as_json())
     else:
         print(printable(f"error: {error.message}\nremedy: {error.remedy}"), file=sys.stderr)
     return error.exit_code
+
+
+def _report_interrupt(number: signal.Signals, arguments: list[str]) -> int:
+    if _wants_json(arguments):
+        message = f"found {number.name} before the end"
+        remedy = "run it again; `trackside runs list` shows what was kept"
+        _print_document(TracksideError("interrupted", message, remedy).as_json())
+    else:
+        print("interrupted", file=sys.stderr)
+    return _EXIT_INTERRUPTED
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is not ours.
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in own
+
+
+def _print_document(document: dict[str, dict[str, str]]) -> None:
+    # A message may name a path, and a path need not be text.
+    error = {name: printable(text) for name, text in document["error"].items()}
+    print(json.dumps({"error": error}, indent=2))
 
 
 def _stdout_is_closed() -> bool:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from trackside.cli.terminal import JsonOption, results, verb_app, write_json
+from trackside.records.errors import printable
 from trackside.store.runs import RunStore, RunSummary
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+__all__ = ["app"]
 
 app = verb_app("List past runs, and show one.")
 
@@ -41,17 +44,17 @@ def list_(
     if as_json:
         document = {
             "schema": "trackside.runs/1",
-            "root": str(store.root),
+            "root": printable(str(store.root)),
             "total": total,
             "shown": len(summaries),
-            "runs": [dataclasses.asdict(summary) | {"folder": str(summary.folder)} for summary in summaries],
+            "runs": [_entry(summary) for summary in summaries],
         }
         write_json(document)
         return
     console = results()
     if not summaries:
         kind = f"{verb} runs" if verb else "runs"
-        console.print(f"no {kind} in {store.root}", soft_wrap=True, markup=False)
+        console.print(printable(f"no {kind} in {store.root}"), soft_wrap=True, markup=False)
         return
     _print_list(console, summaries)
     if total > len(summaries):
@@ -82,6 +85,12 @@ def show(
     console.print(f"run {run_id}, record sha256 {store.record_sha256(run_id)}", soft_wrap=True)
 
 
+def _entry(summary: RunSummary) -> dict[str, Any]:
+    # A path need not be text, and the reason may name one.
+    shown = {"folder": printable(str(summary.folder)), "reason": summary.reason and printable(summary.reason)}
+    return dataclasses.asdict(summary) | shown
+
+
 def _print_list(console: "Console", summaries: list[RunSummary]) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -97,7 +106,7 @@ def _print_list(console: "Console", summaries: list[RunSummary]) -> None:
             summary.started.removesuffix("+00:00").replace("T", " "),
             Text(summary.state, style=_STATE_STYLES.get(summary.state, "")),
             Text(_verdict(summary)),
-            Text(summary.reason or ""),
+            Text(printable(summary.reason or "")),
         )
     console.print(table)
 
@@ -140,12 +149,4 @@ def _fact(value: object) -> str:
 
 def _renderer(schema: object) -> Any:
     name = _RENDERERS.get(schema) if isinstance(schema, str) else None
-    if name is None:
-        return None
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        # A view that does not exist yet is no reason to hide the record; one that is broken must be seen.
-        if not (error.name or "").startswith("trackside.report"):
-            raise
-        return None
+    return importlib.import_module(name) if name is not None else None

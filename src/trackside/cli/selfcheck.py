@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.records.devices import gpu_index
 from trackside.records.errors import TracksideError
 
 if TYPE_CHECKING:
     from trackside.comparison.selfcheck_plan import Experiment
+
+__all__ = ["app"]
 
 app = verb_app()
 
@@ -53,8 +56,11 @@ def selfcheck(
 
     Runs whole comparisons of built-in workloads whose true ratio is known: a file against its own copy,
     against itself with a few percent more work, in both orders, and with more and more work. Each takes up
-    to --budget seconds. Exit codes: 0 nothing speaks against compare, 1 an error rate is too high beyond
-    doubt, 4 no comparison came to a verdict.
+    to --budget seconds.
+
+    Exit codes: 0 nothing speaks against compare; 1 an error rate is too high beyond doubt, honest code was
+    rejected, more work made a file faster, or the measured slowdowns do not grow like the true ones; 4 no
+    comparison came to a verdict.
     """
     from trackside.comparison.selfcheck import Options, run_selfcheck
 
@@ -84,9 +90,7 @@ def selfcheck(
 
 
 def _validate(device: str, budget: float, seconds: float | None) -> None:
-    kind, _, number = device.partition(":")
-    if kind not in ("cpu", "cuda") or (number and not number.isdigit()) or (kind == "cpu" and number):
-        raise TracksideError("usage", f"found --device {device}", "needed: cpu, cuda or cuda:N")
+    gpu_index(device)
     if not 5 <= budget <= 86_400:
         raise TracksideError("usage", f"found --budget {budget}", "needed: 5 to 86400 seconds")
     if seconds is not None and not seconds > 0:

@@ -43,5 +43,12 @@ def write_json(document: Any) -> None:
     import orjson
 
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-    sys.stdout.write(orjson.dumps(document, option=option).decode())
+    data = orjson.dumps(document, option=option)
+    stream = getattr(sys.stdout, "buffer", None)
+    if stream is None:
+        sys.stdout.write(data.decode())
+    else:
+        # As bytes: JSON is UTF-8, whatever the terminal's own encoding is.
+        sys.stdout.flush()
+        stream.write(data)
     sys.stdout.flush()

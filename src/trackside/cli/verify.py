@@ -8,6 +8,8 @@ import typer
 
 from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
 
+__all__ = ["app"]
+
 app = verb_app()
 
 
@@ -25,8 +27,9 @@ def verify(
 
     Looks at the record itself, both files and their helpers, the machine and the versions.
 
-    Exit codes: 0 everything still holds, 1 something changed or the run was not certified, 3 --rerun on
-    another machine, 4 no change seen, but not everything could be looked at.
+    Exit codes: 0 everything still holds, 1 something changed, or the run was not certified, or --rerun came
+    out otherwise; 2 --rerun of a file that changed, 3 --rerun on another machine, 4 no change seen, but not
+    everything could be looked at.
     """
     from trackside.comparison import certificate
     from trackside.store.runs import RunStore

@@ -374,7 +374,8 @@ def _names(pids: list[int]) -> list[str]:
     found = []
     for pid in pids:
         with contextlib.suppress(OSError):
-            found.append(f"{Path(f'/proc/{pid}/comm').read_text().strip()} ({pid})")
+            name = Path(f"/proc/{pid}/comm").read_bytes().decode(errors="backslashreplace").strip()
+            found.append(f"{name} ({pid})")
     return found
 
 

@@ -28,7 +28,7 @@ from trackside.comparison.command_outputs import compare as compare_outputs
 from trackside.comparison.command_reading import read_commands
 from trackside.comparison.command_runs import SEED, Runner, Shot
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
-from trackside.comparison.options import CERTIFIED_PAIRS, QUICK_PAIRS
+from trackside.comparison.options import CERTIFIED_PAIRS, QUICK_PAIRS, check_common
 from trackside.comparison.timings import summarise
 from trackside.comparison.verdict import Reading, conclude, ratios
 from trackside.machine.facts import facts as machine_facts
@@ -49,6 +49,8 @@ _BLOCKS = 6
 _DELTA = 0.02
 _FIRST_QUADS, _MAX_QUADS = 4, 40
 _SEED_BELOW = 2**31
+# Numbers that differ by more are not the same work in other arithmetic.
+_WIDE_RTOL = 1e-3
 
 _NOT_FOR_COMMANDS: Final = (
     *("protocol-intact", "harness-intact", "output-structure", "aliasing", "inputs-unchanged"),
@@ -77,6 +79,16 @@ class CommandOptions:
     """Where both run; by default the working directory."""
     wait: bool = True
     store: Path | None = None
+
+    def check(self) -> None:
+        """See that every value is one that a comparison can work with.
+
+        Raises:
+            TracksideError: kind `usage`, for the first that is not.
+        """
+        if not 0 <= self.rtol < 1:
+            raise TracksideError("usage", f"found --rtol {self.rtol}", "needed: a fraction such as 1e-6")
+        check_common(self.claim, self.budget, self.delta, self.pairs, self.timeout)
 
     def to_record(self) -> dict[str, Any]:
         return asdict(self) | {
@@ -489,6 +501,8 @@ class _CommandTrial:
             found.append(f"reservation: {sensitive.detail}")
         if self.options.seed is not None:
             found.append("reservation: --seed makes the inputs foreseeable")
+        if self.options.rtol > _WIDE_RTOL:
+            found.append(f"reservation: --rtol lets numbers differ by {self.options.rtol:g} of their size")
         return [*found, f"reservation: {self.ledger.results['isolation'].detail}"]
 
     def _certificate(self) -> str:

@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from trackside.records.devices import gpu_index
+from trackside.records.errors import TracksideError
 from trackside.stats.verdict import PROVING_PAIRS
 
-__all__ = ["CERTIFIED_PAIRS", "DEFAULT_PAIRS", "QUICK_PAIRS", "Options"]
+__all__ = ["CERTIFIED_PAIRS", "DEFAULT_PAIRS", "QUICK_PAIRS", "Options", "check_common"]
 
 # On a CPU a pair costs a second and processes differ by a percent; on a GPU they cost more, differ less.
 DEFAULT_PAIRS = {"cpu": 12, "cuda": 6}
@@ -47,6 +49,19 @@ class Options:
     def kind(self) -> str:
         return "cpu" if self.device == "cpu" else "cuda"
 
+    def check(self) -> None:
+        """See that every value is one that a comparison can work with.
+
+        Raises:
+            TracksideError: kind `usage`, for the first that is not.
+        """
+        gpu_index(self.device)
+        if self.metric not in ("device", "wall"):
+            raise TracksideError("usage", f"found --metric {self.metric}", "needed: device or wall")
+        if self.threads is not None and self.threads < 1:
+            raise TracksideError("usage", f"found --threads {self.threads}", "needed: 1 or more")
+        check_common(self.claim, self.budget, self.delta, self.pairs, self.build_timeout)
+
     def to_record(self) -> dict[str, Any]:
         shown = asdict(self)
         shown.update(
@@ -59,3 +74,23 @@ class Options:
             }
         )
         return shown
+
+
+def check_common(
+    claim: str, budget: float, delta: float | None, pairs: int | None, build_timeout: float
+) -> None:
+    """What files and commands are asked alike.
+
+    Raises:
+        TracksideError: kind `usage`, for the first value that does not do.
+    """
+    if claim not in ("faster", "not-slower"):
+        raise TracksideError("usage", f"found --claim {claim}", "needed: faster or not-slower")
+    if not 5 <= budget <= 86_400:
+        raise TracksideError("usage", f"found --budget {budget}", "needed: 5 to 86400 seconds")
+    if delta is not None and not 0 < delta < 1:
+        raise TracksideError("usage", f"found --delta {delta}", "needed: a fraction such as 0.02")
+    if pairs is not None and not 2 <= pairs <= 1000:
+        raise TracksideError("usage", f"found --pairs {pairs}", "needed: 2 to 1000")
+    if not 0 < build_timeout <= 86_400:
+        raise TracksideError("usage", f"found --build-timeout {build_timeout}", "needed: up to 86400 seconds")

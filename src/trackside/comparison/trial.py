@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import secrets
 import signal
 import sys
@@ -29,8 +30,10 @@ from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
 from trackside.comparison.trial_record import Context, Outcome, build_record, save_quads, unstarted_record
 from trackside.comparison.verdict import conclude, read, worst_of
 from trackside.machine.facts import facts as machine_facts
+from trackside.machine.facts import gpu_numbered
 from trackside.machine.telemetry import Kind, Recorder
 from trackside.records.compare import CompareRecord
+from trackside.records.devices import gpu_index
 from trackside.records.errors import TracksideError
 from trackside.store.files import store_errors
 from trackside.store.lock import DeviceLock
@@ -105,7 +108,7 @@ class _Trial:
         self.rng = random.Random(options.seed if options.seed is not None else secrets.randbits(128))
         self.outcomes: list[Outcome] = []
         allowed = sorted(os.sched_getaffinity(0))
-        threads = options.threads or default_threads(options.kind)
+        threads = default_threads(options.kind) if options.threads is None else options.threads
         self.judge_cpus, self.cpus = share_cpus(allowed, options.kind, threads)
         if options.checks_only:
             # Nothing is timed: who has work takes any CPU.
@@ -171,8 +174,7 @@ class _Trial:
         # The recorder's thread, started below, inherits this.
         stack.enter_context(_pinned(self.judge_cpus))
         crew.fleet.pin(self.judge_cpus)
-        gpu = _gpu_index(options.device) if options.kind == "cuda" else None
-        recorder = Recorder(gpu_index=gpu, cpus=self.cpus)
+        recorder = Recorder(gpu_index=self._gpu(), cpus=self.cpus)
         recorder.start()
         stack.callback(lambda: self._keep_telemetry(recorder))
         if not options.checks_only:
@@ -188,7 +190,7 @@ class _Trial:
         bench = Bench(
             crew.fleet,
             crew.templates,
-            "cpu" if gpu is None else f"cuda:{gpu}",
+            "cpu" if options.kind == "cpu" else f"cuda:{gpu_index(options.device)}",
             self.cpus,
             self.judge_cpus,
             sorted(readable),
@@ -205,11 +207,14 @@ class _Trial:
             bench.stop(*bench.arms)
 
     def _lock_key(self) -> str:
-        if self.options.kind == "cpu":
-            return "cpu"
-        index = _gpu_index(self.options.device)
-        gpus = self.context.machine.gpus
-        return f"gpu-{gpus[index].uuid}" if index < len(gpus) and gpus[index].uuid else f"gpu-{index}"
+        gpu = self._gpu()
+        # What CUDA_VISIBLE_DEVICES names may hold anything.
+        return "cpu" if gpu is None else "gpu-" + re.sub("[^A-Za-z0-9]", "-", str(gpu))
+
+    def _gpu(self) -> int | str | None:
+        """What NVML calls the GPU that is compared on, which CUDA may number otherwise; None on a CPU."""
+        number = gpu_index(self.options.device)
+        return None if number is None else gpu_numbered(self.context.machine, number)
 
     def _keep_telemetry(self, recorder: Recorder) -> None:
         telemetry = recorder.stop()
@@ -496,11 +501,6 @@ def _reason(failure: BaseException) -> str:
     if isinstance(failure, KeyboardInterrupt):
         return "interrupted before the verdict"
     return f"internal: {type(failure).__name__}: {failure}"
-
-
-def _gpu_index(device: str) -> int:
-    _, _, number = device.partition(":")
-    return int(number or 0)
 
 
 def _parent(path: Path) -> Path:

@@ -63,7 +63,10 @@ _OPERATIONS: dict[str, Callable[[int, int], None]] = {
 
 
 def measure(l2: int, l3: int, memory: int, seconds: float, cpus: list[int] | None) -> dict[str, object]:
-    """Rates in bytes a second, every repetition, for each place, operation and number of threads."""
+    """Rates in bytes a second, every repetition, for each place, operation and number of threads.
+
+    `sizes` are the bytes used for each cache: a quarter of it, or all of `memory` where that is less.
+    """
     if cpus:
         os.sched_setaffinity(0, cpus)
     threads = len(cpus) if cpus else len(os.sched_getaffinity(0))
@@ -74,13 +77,14 @@ def measure(l2: int, l3: int, memory: int, seconds: float, cpus: list[int] | Non
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     _libc.memset(address, _FILL, memory)
 
+    sizes = {"l2": min(l2 // 4, memory), "l3": min(l3 // 4, memory)}
     rates: dict[str, list[float]] = {}
     # Two rounds at least, then as many as the time allows: rounds spread each operation over the whole time,
     # so that a disturbance of a tenth of a second cannot spoil all repetitions of one.
     rounds = position = 0
     while rounds < 2 or time.perf_counter() - began < seconds:
         for name, operation in _OPERATIONS.items():
-            for place, size in (("l2", l2 // 4), ("l3", l3 // 4)):
+            for place, size in sizes.items():
                 rates.setdefault(f"{place} {name} 1", []).append(_cached_rate(operation, address, size))
             for count in {1, threads}:
                 window = min(memory, max(_WINDOW_BYTES, count * _THREAD_BYTES))
@@ -88,7 +92,7 @@ def measure(l2: int, l3: int, memory: int, seconds: float, cpus: list[int] | Non
                 found = _memory_rates(operation, address + position, window, count)
                 rates.setdefault(f"dram {name} {count}", []).extend(found)
         rounds += 1
-    return {"threads": threads, "rates": rates}
+    return {"threads": threads, "sizes": sizes, "rates": rates}
 
 
 def _cached_rate(operation: Callable[[int, int], None], address: int, size: int) -> float:

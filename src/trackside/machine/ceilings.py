@@ -3,19 +3,20 @@
 Each is the best of all repetitions, since a bound that is too low would call an honest result impossible.
 """
 
-import argparse
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from trackside.machine.facts import MachineFacts, facts, fingerprint
+from trackside.records.devices import gpu_index
 from trackside.records.errors import ErrorKind, TracksideError
 from trackside.stats.spread import iqr_rel
 from trackside.store.files import write_json
@@ -92,10 +93,10 @@ def floor_ceilings(
         TracksideError: `usage` for another device name, `not-found` where nothing is cached and `measure` is
             False or the device does not exist, `unsupported`, `device` or `timeout` where measuring failed.
     """
-    index = _cuda_index(device)
+    index = gpu_index(device)
     machine = machine or facts()
     allowed = sorted(cpus) if cpus is not None else list(machine.cpu.allowed)
-    path = cache / f"floor-{_key(machine, device, len(allowed))}.json" if cache else None
+    path = cache / f"floor-{_key(machine, device, allowed)}.json" if cache else None
     cached = _load(path) if path else None
     if cached and (not measure or cached.spread <= _STEADY_SPREAD or cached.passes >= _MAX_PASSES):
         return cached
@@ -118,29 +119,21 @@ def _better(old: FloorCeilings, new: FloorCeilings) -> FloorCeilings:
     return replace(new, **best, n=old.n + new.n, passes=old.passes + new.passes)
 
 
-def _cuda_index(device: str) -> int | None:
-    """N of `cuda:N`; None for the CPU."""
-    if device == "cpu":
-        return None
-    kind, _, number = device.partition(":")
-    if kind == "cuda" and number.isdigit():
-        return int(number)
-    raise TracksideError(
-        "usage", f"unknown device {device!r}", "name it as cpu or as cuda:N, for example cuda:0"
-    )
-
-
-def _key(machine: MachineFacts, device: str, cpus: int) -> str:
+def _key(machine: MachineFacts, device: str, cpus: Sequence[int]) -> str:
     parts = [fingerprint(machine), device.replace(":", ""), f"v{_METHOD_VERSION}"]
     if device == "cpu":
-        parts.append(f"{cpus}cpus")
+        # Which, and not only how many: cores of one machine can differ, and so can their ways to memory.
+        parts += [f"{len(cpus)}cpus", _short_digest(",".join(map(str, sorted(cpus))))]
     else:
         # These decide which GPU `cuda:0` is.
         for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-            chosen = os.environ.get(name)
-            if chosen is not None:
-                parts.append("".join(c if c.isalnum() else "_" for c in chosen)[:80] or "empty")
+            if name in os.environ:
+                parts.append(_short_digest(f"{name}={os.environ[name]}"))
     return "-".join(parts)
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(os.fsencode(text)).hexdigest()[:16]
 
 
 def _load(path: Path) -> FloorCeilings | None:
@@ -174,6 +167,7 @@ def _measure_cpu(machine: MachineFacts, cpus: list[int]) -> FloorCeilings:
         "cpu",
     )
     threads: int = answer["threads"]
+    sizes: dict[str, int] = answer["sizes"]
     rates: dict[str, list[float]] = answer["rates"]
 
     def best(place: str, *operations: str) -> list[float]:
@@ -197,7 +191,7 @@ def _measure_cpu(machine: MachineFacts, cpus: list[int]) -> FloorCeilings:
         levels or l2 + l3,
         (read, write, cache_read, cache_write),
         f"best of memchr, memcmp, memset and memmove: memory {memory >> 20} MiB on 1 and {threads} threads, "
-        f"caches {l2 >> 12} and {l3 >> 12} KiB on 1 thread times {threads}",
+        f"caches {sizes['l2'] >> 10} and {sizes['l3'] >> 10} KiB on 1 thread times {threads}",
     )
 
 
@@ -311,22 +305,3 @@ def _remedy(device: str) -> str:
     return (
         "see that `nvidia-smi` lists the GPU, that CUDA_VISIBLE_DEVICES does not hide it and that it is idle"
     )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """`python -m trackside.machine.ceilings --device cuda:0`: measure now and print one JSON document."""
-    parser = argparse.ArgumentParser(prog="python -m trackside.machine.ceilings", description=main.__doc__)
-    parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
-    parser.add_argument("--cache", type=Path, help="folder to read and keep results in")
-    options = parser.parse_args(arguments)
-    try:
-        document: dict[str, Any] = asdict(floor_ceilings(options.device, options.cache))
-        code = 0
-    except TracksideError as error:
-        document, code = error.as_json(), error.exit_code
-    print(json.dumps(document, indent=2))
-    return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +36,7 @@ __all__ = [
     "Software",
     "facts",
     "fingerprint",
+    "gpu_numbered",
 ]
 
 # The vector and matrix extensions that the field's CPU kernels dispatch on (oneDNN, FBGEMM, ATen).
@@ -225,6 +226,44 @@ def fingerprint(machine: MachineFacts) -> str:
         "virtualisation": machine.virtualisation,
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def gpu_numbered(
+    machine: MachineFacts, number: int, environment: Mapping[str, str] = os.environ
+) -> int | str:
+    """The GPU that CUDA gives this number: its UUID where it is known, else NVML's index.
+
+    CUDA_VISIBLE_DEVICES chooses and orders GPUs, up to the first entry that makes no sense. A number beyond
+    those is returned as it is, for CUDA itself to refuse. Indices count as NVML's, in the order of the PCI
+    bus; CUDA's own can differ where GPUs do, unless CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    """
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return {gpu.index: gpu.uuid for gpu in machine.gpus}.get(number) or number
+    visible: list[int | str] = []
+    for entry in chosen.split(","):
+        gpu = _gpu_named(machine, entry.strip())
+        if gpu is None:
+            break
+        visible.append(gpu)
+    return visible[number] if number < len(visible) else number
+
+
+def _gpu_named(machine: MachineFacts, entry: str) -> int | str | None:
+    """What an entry of CUDA_VISIBLE_DEVICES stands for; None where it ends the list."""
+    if entry.startswith("MIG-"):
+        return entry
+    if entry.startswith("GPU-"):
+        # The start of a UUID is enough where it fits one GPU only.
+        fitting = [gpu.uuid for gpu in machine.gpus if gpu.uuid and gpu.uuid.startswith(entry)]
+        return fitting[0] if len(fitting) == 1 else entry
+    # CUDA reads numbers as strtoul does, to the first sign that is no digit.
+    digits = re.match(r"\+?([0-9]+)", entry)
+    if digits is None:
+        return None
+    index = int(digits[1])
+    known = {gpu.index: gpu.uuid for gpu in machine.gpus}
+    return None if known and index > max(known) else known.get(index) or index
 
 
 def _rounded_memory(total: int | None) -> int | None:

@@ -62,6 +62,11 @@ class _OpenFile:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY)
+        try:
+            self.read()  # pressure files open without the kernel option and fail only when read
+        except OSError:
+            self.close()
+            raise
 
     def read(self, size: int = 4096) -> bytes:
         return os.pread(self._descriptor, size, 0)
@@ -100,7 +105,6 @@ class CpuSampler:
     def _open(self, path: str | Path) -> _OpenFile | Unknown:
         try:
             file = _OpenFile(self._root / path)
-            file.read()  # pressure files open without the kernel option and fail only when read
         except OSError as error:
             return Unknown(str(path), error.strerror or type(error).__name__)
         self._files.append(file)

@@ -73,7 +73,8 @@ def find_cgroup(controller: str, root: Path = Path("/")) -> Cgroup | Unknown:
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         mount_root, mount_point = left.split()[3:5]
-        filesystem, _, options = right.split(maxsplit=2)
+        # At single blanks: a mount may have an empty source between two of them.
+        filesystem, _, options = right.split(" ", 2)
         if version == 1:
             found = filesystem == "cgroup" and controller in options.split(",")
         else:

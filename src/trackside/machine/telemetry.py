@@ -251,7 +251,8 @@ class Recorder:
 
     Args:
         hz: samples a second. It is lowered by itself where one sample costs too much.
-        gpu_index: also sample this GPU, by NVML's index or by UUID. CUDA may number GPUs differently.
+        gpu_index: also sample this GPU, by NVML's index or by UUID; `facts.gpu_numbered` tells which one
+            CUDA's number means.
         cpus: CPUs to watch; by default those that this process may use.
         clock: nanoseconds; the time base of samples and windows.
     """
@@ -278,6 +279,7 @@ class Recorder:
         self._rows: list[list[float]] = []
         self._marks: list[Mark] = []
         self._cost_ns = 0
+        self._failed = False
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -297,9 +299,11 @@ class Recorder:
         if not self._stopping.is_set():
             self._stopping.set()
             self._thread.join()
-            self._sample()
-            for sampler in self._samplers:
-                sampler.close()
+            try:
+                self._sample()
+            finally:
+                for sampler in self._samplers:
+                    sampler.close()
         return self._telemetry(0, len(self._times))
 
     def __enter__(self) -> Self:
@@ -368,22 +372,29 @@ class Recorder:
             due = _next_due(due, self._period_ns, self._clock(), started, self._cost_ns)
             if self._stopping.wait(max(0, due - self._clock()) / 1e9):
                 return
-            try:
-                self._sample()
-            except Exception as error:
-                self._unknown.append(Unknown("telemetry from here on", f"{type(error).__name__}: {error}"))
+            if not self._sample():
                 return
             self._cost_ns = time.thread_time_ns()  # of this thread since it began, waiting included
 
-    def _sample(self) -> None:
+    def _sample(self) -> bool:
+        """Take a sample; False from the first that failed on, which ends the telemetry and not the run."""
         with self._lock:
+            if self._failed:
+                return False
             now = self._clock()
-            row = [value for sampler in self._samplers for value in sampler.sample(now)]
+            try:
+                row = [value for sampler in self._samplers for value in sampler.sample(now)]
+            except Exception as error:
+                self._failed = True
+                self._unknown.append(Unknown("telemetry from here on", f"{type(error).__name__}: {error}"))
+                return False
             self._times.append(now)
             self._rows.append(row)
+            return True
 
     def _around(self, t0_ns: int, t1_ns: int) -> Telemetry:
-        if self._thread is not None and not self._stopping.is_set() and self._times[-1] < t1_ns:
+        running = self._thread is not None and not self._stopping.is_set()
+        if running and (not self._times or self._times[-1] < t1_ns):
             self._sample()
         first = max(0, bisect_right(self._times, t0_ns) - 1)
         last = bisect_left(self._times, t1_ns)

@@ -14,14 +14,20 @@ ErrorKind = Literal[
     "busy",  # someone else holds the device
     "timeout",  # the work ran past its limit
     "store",  # run records cannot be read or written
+    "interrupted",  # Ctrl-C or SIGTERM came before the end
     "internal",  # a defect of Trackside itself
 ]
 
 ERROR_KINDS: Final[tuple[str, ...]] = get_args(ErrorKind)
 
-# 2 = wrong use or tool failure, 3 = not possible here, 124 = what timeout(1) returns. Never 1: that means a
-# finding or a failed claim, and CI must be able to tell the two apart.
-_EXIT_CODES: Final[dict[str, int]] = {"unsupported": 3, "device": 3, "timeout": 124}
+# 2 = wrong use or tool failure, 3 = not possible here, 124 = what timeout(1) returns, 130 = what a shell
+# makes of Ctrl-C. Never 1: that means a finding or a failed claim, and CI must be able to tell the two apart.
+_EXIT_CODES: Final[dict[str, int]] = {
+    "unsupported": 3,
+    "device": 3,
+    "timeout": 124,
+    "interrupted": 130,
+}
 _EXIT_CODE_OTHERWISE: Final = 2
 
 

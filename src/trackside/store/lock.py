@@ -3,6 +3,7 @@
 An flock, so that the kernel releases it with the process, however that ends; the file says who holds it.
 """
 
+import errno
 import fcntl
 import math
 import os
@@ -10,6 +11,7 @@ import re
 import stat
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -118,26 +120,58 @@ def _try_lock(path: Path) -> int | None:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise TracksideError(
-                "store", f"cannot open the lock {path}: {error.strerror}", f"delete {path} or make it yours"
-            ) from error
+            raise _refused("open", path, error) from error
+        binding = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A cleaner of temporary files may have removed the name in between; then this lock binds nobody.
+            binding = os.path.samestat(os.fstat(descriptor), os.stat(path))
         except BlockingIOError:
-            os.close(descriptor)
             return None
-        # A cleaner of temporary files may have removed the name in between; then this lock binds nobody.
-        try:
-            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                return descriptor
         except FileNotFoundError:
             pass
-        os.close(descriptor)
+        except OSError as error:
+            raise _refused("lock", path, error) from error
+        finally:
+            if not binding:
+                os.close(descriptor)
+        if binding:
+            return descriptor
+
+
+def _refused(action: str, path: Path, error: OSError) -> TracksideError:
+    return TracksideError(
+        "store", f"cannot {action} the lock {path}: {error.strerror}", _remedy(path, error.errno)
+    )
+
+
+def _remedy(place: Path, number: int | None) -> str:
+    """What helps when a lock file, or the folder for them, was refused with this errno."""
+    around = place.parent
+    match number:
+        case errno.EMFILE | errno.ENFILE:
+            return "close some files, or raise their number with `ulimit -n`"
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"free some space in {around}"
+        case errno.ENOLCK | errno.ENOSYS | errno.EOPNOTSUPP:
+            return f"mount a file system at {around} that has flock, such as tmpfs"
+        case errno.ENOENT:
+            return f"create the folder {around}"
+        case errno.EROFS:
+            return f"make {around} writable for you"
+        case errno.EACCES | errno.EPERM if not os.path.lexists(place):
+            return f"make {around} writable for you"
+        case errno.EACCES | errno.EPERM | errno.EEXIST | errno.EISDIR | errno.ELOOP:
+            return f"delete {place} or make it yours"
+        case _:
+            return f"see that {around} is on a sound local disk"
 
 
 def _write_holder(descriptor: int, data: bytes) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, data, 0)
+    # For those who wait, and no more: a full disk must not keep the device from its holder, or held.
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, data, 0)
 
 
 def _read_holder(path: Path) -> Holder:
@@ -156,18 +190,20 @@ def _lock_folder() -> Path:
     candidates = [Path("/tmp") / f"trackside-locks-{os.getuid()}"]
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         candidates.append(Path(runtime) / "trackside-locks")
-    troubles = []
+    troubles: list[str] = []
+    remedies: list[str] = []
     for folder in candidates:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             found = folder.lstat()
         except OSError as error:
             troubles.append(f"{folder}: {error.strerror}")
+            remedies.append(_remedy(folder, error.errno))
             continue
         # /tmp is everyone's: a folder of that name that another user prepared could hold links to our files.
         if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
             return folder
         troubles.append(f"{folder}: it belongs to someone else or others can write to it")
-    raise TracksideError(
-        "store", "no place for lock files: " + "; ".join(troubles), "remove the first one named"
-    )
+        remedies.append(f"remove {folder}")
+    # The first place is the one that every process of this user would find.
+    raise TracksideError("store", "no place for lock files: " + "; ".join(troubles), remedies[0])

@@ -37,6 +37,9 @@ START_FILE: Final = "run.json"
 _ID: Final = re.compile(r"[a-z]-(\d{8}-\d{6})-[0-9a-f]{4}")
 _ID_ATTEMPTS: Final = 100
 
+# The end of the year 9999, past which datetime has no word for a time.
+_LAST_START_NS: Final = 253_402_300_800_000_000_000
+
 RunState = Literal["done", "failed", "running", "died", "unreadable"]
 """`died`: the process ended without a final record. `unreadable`: a file is there and makes no sense."""
 
@@ -89,6 +92,9 @@ class RunStore:
         root: the folder; by default `$TRACKSIDE_HOME`, or `.trackside` of the working directory.
         clock: nanoseconds since the epoch; injected by tests.
         entropy: 4 hexadecimal digits; injected by tests.
+
+    Raises:
+        TracksideError: kind `store`, when the root starts at a home or working directory that does not exist.
     """
 
     def __init__(
@@ -98,8 +104,7 @@ class RunStore:
         clock: Callable[[], int] = time.time_ns,
         entropy: Callable[[], str] = lambda: secrets.token_hex(2),
     ) -> None:
-        # Made absolute at once: a later chdir must not split one session's runs over two places.
-        self.root = Path(root or os.environ.get("TRACKSIDE_HOME") or ".trackside").expanduser().absolute()
+        self.root = _absolute(Path(root or os.environ.get("TRACKSIDE_HOME") or ".trackside"))
         self._runs = self.root / "runs"
         self._clock = clock
         self._entropy = entropy
@@ -113,8 +118,8 @@ class RunStore:
         if not re.fullmatch(r"[a-z][a-z-]*", verb):
             raise ValueError(f"a verb is lower-case letters and hyphens, not {verb!r}")
         with store_errors(self.root, "create a run in"):
-            self._runs.mkdir(parents=True, exist_ok=True)
-            self._hide_from_git()
+            self._create_root()
+            self._runs.mkdir(exist_ok=True)
             for _ in range(_ID_ATTEMPTS):
                 now_ns = self._clock()
                 stamp = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).strftime("%Y%m%d-%H%M%S")
@@ -241,9 +246,12 @@ class RunStore:
         folder = self._runs / run_id
         try:
             found = orjson.loads((folder / START_FILE).read_bytes())
+            started_ns = int(found["started_ns"])
+            if not 0 <= started_ns < _LAST_START_NS:
+                raise ValueError(f"started_ns is {started_ns}, which is no time that a run can have")
             return _Start(
                 verb=str(found["verb"]),
-                started_ns=int(found["started_ns"]),
+                started_ns=started_ns,
                 pid=int(found["pid"]),
                 process=str(found["process"]),
                 host=str(found["host"]),
@@ -283,13 +291,29 @@ class RunStore:
             folder=folder,
         )
 
-    def _hide_from_git(self) -> None:
-        # Records name local paths and machines; nobody wants them committed by `git add .`.
+    def _create_root(self) -> None:
         try:
-            with (self.root / ".gitignore").open("x") as file:
-                file.write("*\n")
+            self.root.mkdir(parents=True)
         except FileExistsError:
-            pass
+            # Perhaps a folder with other things in it, and none of our business what git sees of those.
+            return
+        # Records name local paths and machines; nobody wants them committed by `git add .`.
+        (self.root / ".gitignore").write_text("*\n")
+
+
+def _absolute(root: Path) -> Path:
+    """The root as it is meant now: a later chdir must not split one session's runs over two places."""
+    try:
+        return root.expanduser().absolute()
+    except RuntimeError:
+        missing = "home directory"
+    except OSError:
+        missing = "working directory"
+    raise TracksideError(
+        "store",
+        f"cannot keep runs in {root}: there is no {missing} that it could start from",
+        "set TRACKSIDE_HOME to an absolute path",
+    )
 
 
 def _started_ns_of_id(run_id: str) -> int:
@@ -329,13 +353,13 @@ def _process_mark(pid: int) -> str:
     Boot id and start in clock ticks since boot: unlike a time of day, they do not move when the clock is set.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return _process_mark_without_proc(pid)
-    # Field 2 is the program's name in parentheses and may itself hold blanks and parentheses.
-    state, *fields = stat.rpartition(")")[2].split()
-    return "" if state in "ZX" else f"{boot}:{fields[18]}"
+    # Field 2 is the program's name in parentheses: any bytes, also blanks and parentheses.
+    state, *fields = stat.rpartition(b")")[2].split()
+    return "" if state in b"ZX" else f"{boot}:{fields[18].decode()}"
 
 
 def _process_mark_without_proc(pid: int) -> str:

@@ -20,7 +20,13 @@ import trackside
 from trackside.records.errors import TracksideError
 from trackside.store.runs import Run
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
-from trackside.workload.supervisor import descendants, parents_below, remove_tree, signal_name
+from trackside.workload.supervisor import (
+    descendants,
+    parents_below,
+    remove_tree,
+    signal_name,
+    stat_fields,
+)
 
 __all__ = ["Fleet", "Process", "ProcessFailed", "Template"]
 
@@ -65,7 +71,7 @@ def _cpu_ns(pid: int) -> int:
 def _state(pid: int) -> str:
     """The letter of proc(5): T stopped, Z a zombie; X also when there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return stat_fields(pid)[0].decode()
     except (OSError, IndexError):
         return "X"
 
@@ -226,8 +232,8 @@ class Process:
     def peak_rss(self) -> int | None:
         """Largest resident size so far, read from outside."""
         try:
-            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
+            for line in Path(f"/proc/{self.pid}/status").read_bytes().splitlines():
+                if line.startswith(b"VmHWM:"):
                     return int(line.split()[1]) * 1024
         except OSError:
             pass

@@ -20,7 +20,7 @@ from typing import Any
 from trackside.workload import sandbox
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged
 
-__all__ = ["descendants", "main", "parents_below", "remove_tree", "signal_name"]
+__all__ = ["descendants", "main", "parents_below", "remove_tree", "signal_name", "stat_fields"]
 
 
 _REAP_SECONDS = 0.5
@@ -116,9 +116,7 @@ def parents_below(root: int) -> dict[int, int]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                text = Path(f"/proc/{entry}/stat").read_text()
-                # The command name may hold spaces and brackets: fields count from the last ')'.
-                parent = int(text.rpartition(")")[2].split()[1])
+                parent = int(stat_fields(int(entry))[1])
                 children.setdefault(parent, []).append(int(entry))
                 parents[int(entry)] = parent
     found: list[int] = []
@@ -128,6 +126,14 @@ def parents_below(root: int) -> dict[int, int]:
         found.extend(below)
         stack.extend(below)
     return {pid: parents[pid] for pid in found}
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat after the name: state, parent and so on.
+
+    A process chooses its name: it may hold spaces and brackets, and bytes that are no text.
+    """
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def signal_name(number: int) -> str:
