@@ -107,6 +107,26 @@ def test_time_pushed_into_rare_slow_calls_is_refused() -> None:
     assert stop.value.check == "total-time-agrees"
 
 
+def test_time_pushed_into_rare_slow_calls_of_one_process_in_three_is_refused() -> None:
+    """They make the pairs' totals differ so much that their interval contradicts nothing."""
+    found = measurement(lambda order, d: quad(order, 1e6 * d, 0.5e6))
+    for pair in found.pairs[::3]:
+        pair.quads[3] = quad(pair.quads[3].order, 1e6, 0.5e6, spike=500e6)
+    ledger = Ledger()
+    reading = read(found, ledger)
+    assert reading.total.low < 0 < reading.speed.low < reading.total.high
+    conclude(reading, 0.02, ledger)
+    with pytest.raises(Stop) as stop:
+        ledger.settle()
+    assert (stop.value.check, stop.value.outcome) == ("total-time-agrees", "inconclusive")
+
+
+def test_a_gain_of_which_the_judge_s_clock_sees_two_thirds_is_faster_with_a_warning() -> None:
+    verdict, _, ledger, _ = judged(lambda order, d: quad(order, 2e6 * d, 1e6, judge_cand=1.2e6))
+    assert verdict == "faster"
+    assert ledger.results["clocks-agree"].status == "warn"
+
+
 def test_quads_in_which_a_slot_was_preempted_are_dropped_whatever_they_say() -> None:
     count = itertools.count()
 
@@ -278,7 +298,7 @@ def test_faster_needs_every_clock() -> None:
         return Interval(mid=mid, low=mid - 0.01, high=mid + 0.01, confidence=0.95, n=6, df=4)
 
     for speed, judge, total in itertools.product((-0.3, 0.0, 0.3), repeat=3):
-        reading = Reading(interval(speed), interval(judge), interval(total), None, None, 1.0, 48, 48)
+        reading = Reading(interval(speed), interval(judge), interval(total), total, None, None, 1.0, 48, 48)
         ledger = Ledger()
         try:
             verdict, _ = conclude(reading, 0.02, ledger)

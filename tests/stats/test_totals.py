@@ -5,7 +5,7 @@ import math
 import pytest
 
 from trackside.stats.intervals import Interval
-from trackside.stats.totals import contradicts, overstates, total_ratio
+from trackside.stats.totals import contradicts, falls_short, overstates, total_ratio
 
 
 def _interval(low: float, high: float) -> Interval:
@@ -42,6 +42,14 @@ def test_total_ratio_needs_the_same_number_of_positive_times() -> None:
 )
 def test_totals_refuse_a_faster_median(total: Interval, why: str) -> None:
     assert contradicts(FASTER, total), why
+
+
+@pytest.mark.parametrize(
+    ("low", "pooled", "short"),
+    [(0.5, -0.7, True), (0.5, 0.24, True), (0.5, 0.26, False), (0.04, -0.5, False), (0.06, 0.02, True)],
+)
+def test_the_sum_over_all_pairs_must_show_half_of_the_gain(low: float, pooled: float, short: bool) -> None:
+    assert falls_short(_interval(low, low + 0.1), pooled) is short
 
 
 @pytest.mark.parametrize(

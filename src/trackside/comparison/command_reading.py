@@ -30,6 +30,7 @@ def read_commands(pairs: list[Pair], delta: float, ledger: Ledger) -> Reading:
     quiet = Quiet(quads, _QUIET_LIMIT) if _one_thread(quads) else None
     keep = {id(quad) for quad in (quiet.kept if quiet else quads)}
     speeds, totals = [], []
+    all_times: dict[str, list[float]] = {"A": [], "B": []}
     for pair in pairs:
         kept = [quad for quad in pair.quads if id(quad) in keep] or pair.quads
         speeds.append(pair_median([q.log_ratio for q in kept], [q.order for q in kept]))  # type: ignore[misc]
@@ -38,6 +39,8 @@ def read_commands(pairs: list[Pair], delta: float, ledger: Ledger) -> Reading:
             for letter, ns in zip(quad.order, quad.totals, strict=True):
                 times[letter].append(ns)
         totals.append(math.log(total_ratio(times["A"], times["B"])))
+        for letter in "AB":
+            all_times[letter] += times[letter]
     speed = t_interval(speeds)
     if quiet:
         quiet.report(ledger, classify(speed, delta) == "slower")
@@ -50,6 +53,7 @@ def read_commands(pairs: list[Pair], delta: float, ledger: Ledger) -> Reading:
         speed=speed,
         judge=speed,
         total=t_interval(totals),
+        pooled=math.log(total_ratio(*all_times.values())),
         wall=speed,
         device=None,
         lie_us=0.0,

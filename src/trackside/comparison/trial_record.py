@@ -139,6 +139,7 @@ def grade(options: Options, outcomes: list[Outcome], verdict: str) -> str:
         "holds-on-probes",
         "oracle-available",
         "machine-quiet",
+        "clocks-agree",
     )
     results = [o.ledger.results.get(name) for o in outcomes for name in lowering]
     if options.seed is not None or any(r is None or r.status in ("warn", "unknown") for r in results):

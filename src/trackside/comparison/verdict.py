@@ -15,7 +15,7 @@ from trackside.comparison.measure import Measurement, Pair, Quad
 from trackside.stats import quiet
 from trackside.stats.intervals import Interval, balanced_interval, t_interval
 from trackside.stats.quads import pair_median, quad_log_ratio
-from trackside.stats.totals import contradicts, total_ratio
+from trackside.stats.totals import contradicts, falls_short, total_ratio
 from trackside.stats.verdict import PROOF, classify
 
 __all__ = ["VERDICTS", "Quiet", "Reading", "conclude", "ratios", "read", "worst_of"]
@@ -44,6 +44,8 @@ class Reading:
     speed: Interval
     judge: Interval | None
     total: Interval
+    pooled: float
+    """As `total`, of the times of all pairs in one sum."""
     wall: Interval | None
     device: Interval | None
     lie_us: float
@@ -66,6 +68,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     undisturbed = Quiet(timed) if plan.kind == "cpu" else None
     keep = {id(q) for q in (undisturbed.kept if undisturbed else timed)}
     speeds, judges, totals, lies, weights = [], [], [], [], []
+    sums: dict[str, list[float]] = {"A": [], "B": []}
     for pair in measurement.pairs:
         quads = [q for q in pair.quads if q.mode == wanted]
         kept = [q for q in quads if id(q) in keep] or quads
@@ -73,6 +76,8 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         base = [t for q in quads for t, letter in zip(q.totals, q.order, strict=True) if letter == "A"]
         cand = [t for q in quads for t, letter in zip(q.totals, q.order, strict=True) if letter == "B"]
         totals.append(math.log(total_ratio(base, cand)))
+        sums["A"] += base
+        sums["B"] += cand
         ratio, lie = _judge_ratio(kept)
         judges.append(ratio)
         lies.append(lie)
@@ -91,6 +96,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         speed=speed,
         judge=balanced_interval(judges, first, weights=weights),
         total=balanced_interval(totals, first),
+        pooled=math.log(total_ratio(sums["A"], sums["B"])),
         wall=others["wall"],
         device=others["device"],
         lie_us=_half_width(lies) / 1e3,
@@ -209,13 +215,15 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
         )
         ledger.warned("clocks-agree", reasons[-1])
         verdict = "inconclusive"
+    elif judge.high < reading.speed.low:
+        ledger.warned("clocks-agree", f"the judge's clock, which no candidate can reach, says {_span(judge)}")
     else:
         ledger.passed("clocks-agree", f"the judge's clock says {_span(judge)}")
-    if contradicts(reading.speed, reading.total):
+    if contradicts(reading.speed, reading.total) or falls_short(reading.speed, reading.pooled):
         ledger.failed(
             "total-time-agrees",
-            f"the median says {_span(reading.speed)}, the sum of all times {_span(reading.total)}: "
-            "the time went into rare slow calls",
+            f"the median says {_span(reading.speed)}, the sum of all times {_span(reading.total)}, over all "
+            f"pairs together {math.exp(reading.pooled):.3f}x: the time went into rare slow calls",
         )
     else:
         ledger.passed("total-time-agrees", f"the sum of all times says {_span(reading.total)}")
