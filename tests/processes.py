@@ -19,7 +19,9 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> None:
 
 def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in b"ZX"
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        # A process whose first thread alone has ended is called a zombie too.
+        return fields[0] not in b"ZX" or int(fields[17]) > 1
     except OSError:
         return False
 

@@ -1,15 +1,19 @@
 """Errors against the oracle, per bin of its magnitude."""
 
+import io
 import math
 
 import pytest
 import torch
+from rich.console import Console
 
-from trackside.comparison import accuracy
+from trackside.comparison import accuracy, tolerance
+from trackside.report import compare_text
 
 
 def total(result: dict, column: int) -> float:
-    return sum(b[column] for b in result["bins"].values())
+    """Of all bins: how many elements, or the sum of their squares."""
+    return sum(b[0] * (b[column] ** 2 if column else 1) for b in result["bins"].values())
 
 
 def test_every_element_is_counted_once_and_squares_add_up() -> None:
@@ -122,3 +126,52 @@ def test_a_narrower_oracle_and_one_with_the_negative_bit_are_measured_as_any_oth
     turned = torch.complex(torch.zeros(7, dtype=torch.float64), -wide.double()).conj().imag
     assert turned.is_neg()
     assert accuracy.measure(wide, turned)["bins"] == plain
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-200, 1.0, 1e200, 1e307])
+def test_means_of_squares_neither_overflow_nor_vanish(scale: float) -> None:
+    oracle = torch.tensor([3.0, 4.0], dtype=torch.float64) * scale
+    index, error = accuracy._bin_index(oracle), oracle.flip(0).clone()
+    for way in (accuracy._by_count, accuracy._by_mask):
+        (row,) = way(index, error, oracle).values()
+        assert row == pytest.approx(
+            [2, math.sqrt(12.5) * scale, 4 * scale, math.sqrt(12.5) * scale], rel=0.15, abs=0
+        )
+
+
+def test_an_error_beyond_all_numbers_is_infinite_and_no_nan() -> None:
+    oracle = torch.tensor([1.7e308, 1.7e308], dtype=torch.float64)
+    (row,) = accuracy.measure(-oracle, oracle)["bins"].values()
+    assert row[1:3] == [math.inf, math.inf]
+    assert row[3] == pytest.approx(1.7e308)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2]
+)
+def test_the_bin_of_a_type_s_smallest_normal_number_begins_with_it(dtype: torch.dtype) -> None:
+    smallest = torch.finfo(dtype).smallest_normal
+    oracle = torch.tensor([smallest / 2, smallest, 1.9 * smallest, 2 * smallest], dtype=torch.float64)
+    subnormal, first, same, above = accuracy._bin_index(oracle, dtype).tolist()
+    assert (subnormal, same, above) == (first - 1, first, first + 1)
+    assert first == tolerance.smallest_bin(str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize("which", ["candidate", "baseline"])
+def test_an_error_that_a_record_cannot_hold_is_shown_as_infinite(which: str) -> None:
+    small = {"candidate": {"rms": 1e-7, "max": 1e-6}, "baseline": {"rms": 2e-7, "max": 1e-6}}
+    outputs = [{"path": "out[0]"} | small, {"path": "out[1]"} | small | {which: {"rms": None, "max": None}}]
+    record = dict.fromkeys(("speedup", "statistics", "floor", "memory", "baseline")) | {
+        "timings": {},
+        "environment": {},
+        "accuracy": {
+            "outputs": outputs if which == "candidate" else outputs[1:],
+            "oracle": "run in float64",
+            "probes": {},
+            "checked_calls": 1,
+        },
+    }
+    out = io.StringIO()
+    compare_text._evidence(record, Console(file=out, width=200))
+    assert "out[1]" in out.getvalue()
+    assert "infinite" in out.getvalue()

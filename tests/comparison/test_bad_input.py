@@ -358,7 +358,7 @@ def run(x):
     assert (result.verdict, result.failed) == (PASSES, []), result.reason
 
 
-RENAMED = "__import__('ctypes').CDLL(None).prctl(15, b'\\xff) R 1')"
+RENAMED = "ctypes.CDLL(None).prctl(15, b'\\xff) R 1')"
 """The process calls itself something that is no UTF-8 and looks like other fields of /proc/PID/stat."""
 
 FORKS = {
@@ -413,6 +413,146 @@ def test_a_daemon_of_the_candidate_counts_as_a_stranger(crew: Crew, judge: Calla
 
 def test_a_candidate_whose_name_is_no_text_is_judged_like_any_other(judge: Callable[..., Judged]) -> None:
     result = judge(RENAMED)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+
+
+HOPS = """
+if os.fork() == 0:
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        if os.fork(): os._exit(0)
+os.wait()
+"""
+
+
+def test_processes_that_start_the_next_and_end_are_counted(crew: Crew, judge: Callable[..., Judged]) -> None:
+    """Looked for one by one in /proc they are hardly ever found."""
+    seen: list[int] = []
+    sweep = crew.fleet.sweep
+
+    def look() -> None:
+        crew.fleet.strangers([])
+        seen.append(crew.fleet.ended)
+        sweep()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew.fleet, "sweep", look)
+        judge("")
+        judge(HOPS + "time.sleep(1)")
+    assert seen[1] - seen[0] > 50_000_000
+
+
+def test_a_process_whose_first_thread_has_ended_is_alive(crew: Crew, judge: Callable[..., Judged]) -> None:
+    """The kernel calls it a zombie; its other threads work on."""
+    seen: list[int] = []
+    sweep = crew.fleet.sweep
+
+    def look() -> None:
+        seen.extend(crew.fleet.strangers(crew.fleet._watched))
+        sweep()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crew.fleet, "sweep", look)
+        judge(
+            """
+if os.fork() == 0:
+    if os.fork(): os._exit(0)
+    threading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()
+    time.sleep(0.05)
+    ctypes.CDLL(None).syscall(60, 0)
+os.wait()
+time.sleep(0.5)
+"""
+        )
+    assert len(seen) == 1
+
+
+def test_a_helper_that_has_itself_woken_while_frozen_is_found_out(judge: Callable[..., Judged]) -> None:
+    from trackside.comparison import trial
+
+    ran: list[int] = []
+
+    def look(bench: Any, study: Any) -> list[str]:
+        process = bench.arms["candidate"].process
+        bench.fleet.strangers([*(arm.process for arm in bench.arms.values()), bench.reference])
+        for _ in range(20):
+            process.freeze()
+            time.sleep(0.1)
+            process.thaw()
+        ran.append(sum(process.ran_frozen))
+        return []
+
+    asleep = "if os.fork() == 0:\n    time.sleep(600)\n"
+    waking = """
+if os.fork() == 0:
+    signal.signal(signal.SIGCONT, lambda *_: None)
+    libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+    event = struct.pack("<qii", 0, signal.SIGCONT, 0) + bytes(48)
+    every = struct.pack("<qqqq", 0, 5_000_000, 0, 5_000_000)
+    libc.timer_create(1, event, ctypes.byref(timer))
+    libc.timer_settime(timer, 0, every, None)
+    while True:
+        time.sleep(0.03)
+        until = time.perf_counter() + 0.001
+        while time.perf_counter() < until: pass
+"""
+    for candidate in (asleep, waking):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trial, "probe", look)
+            judge(candidate)
+    assert ran[0] < 3_000_000 < ran[1]
+
+
+FORGE = """
+import gc
+worker = next(o for o in gc.get_objects() if type(o).__name__ == "_Worker")
+channel, send = worker._channel, worker._channel.send
+channel.send = lambda message, fds=(): send(forged(message), fds)
+"""
+FORGED = {
+    "huge-host-time": """
+def forged(message):
+    return message | {"host": [10**400 for _ in message["host"]]} if "host" in message else message
+""",
+    "float-that-is-none": """
+def run(x):
+    return float(x.sum())
+def forged(message):
+    for leaf in message["leaves"] if isinstance(message.get("leaves"), list) else []:
+        if leaf != "same":
+            leaf[0]["value"] = {"float": "no number"}
+    return message
+""",
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_number_that_is_none_is_the_candidate_s_fault(judge: Callable[..., Judged], name: str) -> None:
+    baseline = BASELINE.replace("torch.relu(x) + 1", "float(x.sum())") if "float" in name else BASELINE
+    result = judge(FORGED[name] + FORGE, baseline)
+    assert result.error is None
+    assert (result.verdict, result.failed) == ("rejected", ["protocol-intact"]), result.reason
+
+
+def test_shared_memory_cannot_be_cut_off_under_the_judge_s_feet(judge: Callable[..., Judged]) -> None:
+    result = judge(
+        """
+close = os.close
+def keep(fd):
+    if "trackside-arena" in os.readlink(f"/proc/self/fd/{fd}"):
+        os.ftruncate(fd, 4096)
+    close(fd)
+os.close = keep
+"""
+    )
+    assert result.error is None
+    assert result.verdict == "rejected"
+
+
+def test_a_file_in_place_of_the_candidate_s_own_folder_is_replaced(judge: Callable[..., Judged]) -> None:
+    result = judge(
+        "import shutil; home = os.environ['HOME']; shutil.rmtree(home, True); open(home, 'a').close()"
+    )
     assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
 
 
@@ -553,6 +693,18 @@ BROKEN_BASELINES = {
     "inputs-raise": ("g = torch", "raise KeyError('seed'); g = torch", "workload", "KeyError"),
     "inputs-segfault": ("g = torch", "import ctypes; ctypes.string_at(0); g = torch", "workload", "SIGSEGV"),
     "inputs-of-another-shape-each-time": ("64, 64", "64 + seed % 7, 64", "workload", "structure"),
+    "inputs-are-sparse": (
+        "(torch.randn(64, 64, generator=g, device=device),)",
+        "torch.randn(64, 64, generator=g).relu().to_sparse()",
+        "workload",
+        "input 0 is a tensor with layout torch.sparse_coo; needed: ordinary strided tensors",
+    ),
+    "returns-a-quantised-tensor": (
+        "return torch.relu(x) + 1",
+        "return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)",
+        "workload",
+        "the baseline's output out is a tensor of qint8; needed: floats",
+    ),
     "inputs-hold-an-object": ("(torch.randn(", "(object(), torch.randn(", "workload", "object"),
     "hangs": ("return torch.relu(x) + 1", "import time; time.sleep(600)", "timeout", "no answer"),
     "raises-on-import": (
@@ -622,6 +774,7 @@ LOWERING = (
     "output-structure",
     "isolation",
     "machine-quiet",
+    "clocks-agree",
 )
 
 

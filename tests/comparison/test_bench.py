@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from tests.comparison.benches import opened
 
-from trackside.comparison.bench import BASELINE, Arm, Bench, Slot
+from trackside.comparison import tolerance
+from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
+from trackside.comparison.checks import Stop
+from trackside.comparison.outputs import check_call
 
 CALL_SECONDS, JUDGE_SECONDS = 0.1, 0.4
 
@@ -20,6 +23,18 @@ def inputs(seed, device):
 
 def run(x):
     return x + 1, torch.initial_seed()
+"""
+
+LENGTHS = """
+import torch
+
+def inputs(seed, device):
+    g = torch.Generator(device).manual_seed(seed)
+    long = torch.rand(1, generator=g) > 0.85
+    return torch.randn(100_000, generator=g), 16 + 90_000 * long.long()
+
+def run(x, n):
+    return torch.exp(x[: int(n)])
 """
 
 MAPPED = """
@@ -112,6 +127,49 @@ def test_the_first_large_block_comes_from_the_heap(tmp_path: Path) -> None:
     with opened(path) as (bench, _):
         slot = run_once(bench, bench.arms[BASELINE])
         assert slot.calls[0].leaves[1]["value"] == 0, "glibc marks a block that was mapped for itself"
+
+
+def test_outputs_that_outgrow_their_slots_are_given_room_and_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.py"
+    path.write_text(LENGTHS)
+    with opened(path) as (bench, study):
+        arm, room = bench.arms[BASELINE], bench.output_bytes
+        bench.freeze(arm)
+        while bench.output_bytes == room:
+            seed = bench.seed()
+            slot = bench.run(arm, [bench.draw()], [seed])
+            (leaf,) = slot.calls[0].leaves
+            assert leaf["copied"]
+            (found,) = bench.errors(slot.calls[0])
+            assert tolerance.relative_error(found["bins"])["max"] < 1e-6
+            bench.forget([slot])
+        assert leaf["span"] > room
+        assert arm.process.frozen
+        assert study.least_output_bytes == 4 * 16, "the floor must hold for the shortest call"
+
+
+@pytest.mark.parametrize(
+    ("columns", "read"), [(3_000, True), (2_400_000, False)], ids=["a large result", "beyond all bounds"]
+)
+def test_a_candidate_s_view_of_something_larger_is_read_within_bounds(
+    tmp_path: Path, columns: int, read: bool
+) -> None:
+    paths = tmp_path / "baseline.py", tmp_path / "candidate.py"
+    paths[0].write_text(SEEDED.replace(", torch.initial_seed()", ""))
+    body = f"return torch.zeros(8, {columns})[:, 0].add_(x + 1)"
+    paths[1].write_text(f"import torch\n\ndef run(x):\n    {body}\n")
+    with opened(paths[0]) as (bench, study):
+        arm = bench.start(CANDIDATE, paths[1], study.facts["format"], 0, 1, 1, 60)
+        sets, seeds = [bench.draw()], [bench.seed()]
+        slots = [bench.run(one, sets, seeds) for one in (bench.arms[BASELINE], arm)]
+        standard, call = (slot.calls[0] for slot in slots)
+        assert call.leaves[0]["copied"] is read
+        if read:
+            check_call(bench, study, call, standard)
+            assert bench.ledger.results["output-structure"].status == "pass"
+        else:
+            with pytest.raises(Stop, match=r"spans 67,200,004 bytes, the baseline's 32; .*contiguous"):
+                check_call(bench, study, call, standard)
 
 
 def test_the_seeds_of_calls_foretell_nothing_else(bench: Bench) -> None:

@@ -134,3 +134,91 @@ def test_without_float_inputs_the_state_is_moved_and_is_itself_again_afterwards(
     assert 2.0**-8 < float((moved.double() - 1).abs().max()) <= 2.0**-6
     assert bool((oracle.answer(tokens, 0)["out"] == 1).all())
     assert bool((weight == 1).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_inputs_are_moved_in_both_parts(dtype: torch.dtype) -> None:
+    z = torch.full((256,), 1 + 2j, dtype=dtype).conj()
+    oracle = Oracle(workload(lambda state, args: args[0] * 1), "cpu")
+    g = torch.Generator().manual_seed(3)
+    found = oracle.answer_beside((z,), 0, (), lambda dtype: 2 * HALF_ULP[dtype], g)["out"]
+    assert found.dtype == torch.complex128
+    for part, value in ((found.real, 1.0), (found.imag, -2.0)):
+        off = (part / value - 1).abs()
+        assert HALF_ULP[dtype] < float(off.max()) <= 3 * HALF_ULP[dtype]
+    assert oracle.ulp((z,)) == 2 * HALF_ULP[dtype]
+
+
+def test_complex_tensors_that_the_code_makes_are_as_wide_as_the_rest() -> None:
+    def call(state: Any, args: Any) -> Any:
+        return torch.zeros(8, dtype=torch.complex64).copy_(args[0] / 3)
+
+    z = torch.randn(8, dtype=torch.complex64)
+    found = answer(call, z)["out"]
+    assert found.dtype == torch.complex128
+    assert torch.allclose(found, z.to(torch.complex128) / 3, rtol=1e-14)
+
+
+def rerounded(call: Any, *inputs: Any, times: float = 1, seed: int = 3) -> tuple[Any, Any]:
+    oracle = Oracle(workload(call), "cpu")
+    g = torch.Generator().manual_seed(seed)
+    return oracle.answer(inputs, 0)["out"], oracle.answer_rerounded(inputs, 0, (), times, g)["out"]
+
+
+@pytest.mark.parametrize("times", [1, 16])
+def test_without_floats_what_is_computed_is_rounded_otherwise(times: float) -> None:
+    n = torch.arange(1, 100_000)
+    plain, moved = rerounded(lambda state, args: torch.sin(args[0].double()), n, times=times)
+    off = float(((moved - plain) / plain).abs().max())
+    assert times * 2.0**-53 < off <= times * 2.0**-51
+    again = rerounded(lambda state, args: torch.sin(args[0].double()), n, times=times)[1]
+    other = rerounded(lambda state, args: torch.sin(args[0].double()), n, times=times, seed=4)[1]
+    assert torch.equal(moved, again)
+    assert not torch.equal(moved, other)
+
+
+def test_sums_that_cancel_move_by_the_rounding_of_their_terms() -> None:
+    n = torch.randint(0, 100_000, (512, 256), generator=torch.Generator().manual_seed(1))
+    plain, moved = rerounded(lambda state, args: torch.sin(args[0].double()).sum(dim=1), n)
+    backwards = torch.sin(n.double()).flip(1).cumsum(1)[:, -1]
+    error = float((backwards - plain).square().mean().sqrt())
+    assert error / 4 < float((moved - plain).square().mean().sqrt()) < 8 * error
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda n: torch.floor(n.double() * 12345.0),
+        lambda n: torch.round(n.double() * 0.5),
+        lambda n: torch.floor(n.double() / 100),
+        lambda n: (n.double() / 7).long().double(),
+        lambda n: torch.sin(n.double()).clone() - torch.cat([torch.sin(n.double()), n.double()])[: n.numel()],
+        lambda n: torch.sin(n.double()).abs() - torch.sin(-n.double()).abs(),
+        lambda n: 2 * torch.sin(n.double()) - torch.sin(n.double()) / 0.5,
+        lambda n: torch.cos(n.double()).argsort().double(),
+    ],
+)
+def test_what_is_exact_in_every_arithmetic_is_not_moved(call: Any) -> None:
+    plain, moved = rerounded(lambda state, args: call(args[0]), torch.arange(1, 10_000), times=16)
+    assert torch.equal(plain, moved)
+
+
+def test_in_place_operators_and_views_are_rounded_otherwise_too() -> None:
+    def call(state: Any, args: Any) -> Any:
+        held = torch.zeros(2, 64, dtype=torch.float64)
+        first, second = held.unbind()
+        first.add_(args[0].double().sin())
+        second.copy_(args[0].double().cos()).mul_(1 / 3)
+        torch.exp(second, out=second)
+        return held.unsqueeze(-1).expand(2, 64, 3)
+
+    plain, moved = rerounded(call, torch.arange(1, 65))
+    for row in range(2):
+        assert 0 < float((moved[row] - plain[row]).abs().max()) < 2.0**-50
+
+
+def test_complex_results_of_integers_are_rounded_otherwise() -> None:
+    plain, moved = rerounded(
+        lambda s, a: torch.polar(torch.ones(64).double(), a[0].double()), torch.arange(64)
+    )
+    assert 0 < float((moved - plain).abs().max()) < 2.0**-51

@@ -24,7 +24,8 @@ def inputs(seed, device):
     return (torch.randn(64, 256, generator=g, device=device),)
 
 def run(x):
-    return {"y": x.sigmoid() + 1, "best": x.argmax(-1), "copy": x.clone(), "sum": x.abs().sum().item()}
+    out = {"y": x.sigmoid() + 1, "best": x.argmax(-1), "copy": x.clone(), "sum": x.abs().sum().item()}
+    return out | {"tiny": x * 1e-41}
 """
 
 CHANGED = """
@@ -32,6 +33,7 @@ import torch
 
 def run(x):
     out = {"y": x.sigmoid() + 1, "best": x.argmax(-1), "copy": x.clone(), "sum": x.abs().sum().item()}
+    out["tiny"] = x * 1e-41
     CHANGE
     return out
 """
@@ -99,6 +101,7 @@ def test_an_honest_call_is_not_suspicious(screen: Screen, change: str) -> None:
         pytest.param('del out["sum"]', id="the last output missing"),
         pytest.param('out["total"] = out.pop("sum")', id="an output renamed"),
         pytest.param('out["more"] = x + 1', id="an output too many"),
+        pytest.param('out["tiny"] = x * 0', id="an output made of subnormals flushed"),
     ],
 )
 def test_a_call_that_is_wrong_anywhere_is_suspicious(screen: Screen, change: str) -> None:

@@ -186,6 +186,55 @@ def test_a_specification_places_leaves_apart_and_aligned() -> None:
     assert made.rebuilt()[2] == 2.5
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("kind", PROBES)
+def test_floats_of_one_byte_are_bent_too(kind: str, dtype: torch.dtype) -> None:
+    made = feeder(lambda seed: (normal(seed, 16, 16).to(dtype),))
+    base = made.draw(9, None)
+    bent = made.probe(kind, base, 4)
+    assert bent is not None
+    assert bent.tensors[0].dtype == dtype
+    assert not torch.equal(bent.tensors[0].float(), base.tensors[0].float())
+
+
+def test_an_input_of_one_byte_that_every_draw_shares_is_seen_to_be_constant() -> None:
+    shared = normal(0, 16, 16).to(torch.float8_e4m3fn)
+    assert feeder(lambda seed: (shared, normal(seed, 4))).varies == [False, True]
+
+
+@pytest.mark.parametrize(
+    "view", [lambda x: x.mH, lambda x: x.conj(), lambda x: x.conj().imag], ids=["mH", "conj", "negated"]
+)
+def test_what_torch_conjugates_or_negates_when_it_reads_is_in_memory_as_it_reads(view: Any) -> None:
+    x = view(torch.randn(4, 6, dtype=torch.complex64))
+    (held,) = InputSet((x,)).tensors
+    assert (held.is_conj(), held.is_neg()) == (False, False)
+    assert torch.equal(held, x)
+    raw = torch.empty(0, dtype=held.dtype).set_(held.untyped_storage(), 0, held.shape, held.stride())
+    assert torch.equal(raw, x)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.eye(3).to_sparse_csr(), "input 1 is a tensor with layout torch.sparse_csr"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "input 1 is a nested tensor"),
+        (lambda: torch.ones(2, device="meta"), "input 1 is a tensor on the meta device"),
+        (lambda: torch.ones(2).as_subclass(_Kind), "input 1 is a .*_Kind"),
+        (lambda: torch.ones(2, dtype=torch.uint8).view(torch.bits8), "input 1 is a tensor of bits8"),
+    ],
+    ids=["sparse", "nested", "meta", "subclass", "bits"],
+)
+@pytest.mark.filterwarnings("ignore:.*(nested tensors|Sparse CSR)")
+def test_an_input_that_cannot_be_handed_over_as_bytes_is_named_and_a_way_out(make: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words + ".*needed: ordinary strided tensors.*make it in `run`"):
+        InputSet((torch.ones(1), make())).specification("cpu")
+
+
+class _Kind(torch.Tensor):
+    pass
+
+
 def test_a_sparse_input_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="sparse"):
         InputSet((torch.eye(3).to_sparse(),)).specification("cpu")

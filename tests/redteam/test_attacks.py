@@ -43,15 +43,38 @@ CAUGHT_BY = {
     "state_plain_attribute": "state-matches",
     "state_slots_and_numpy": "state-matches",
     "unreferenced_output": "oracle-available",
+    # Rounding and magnitudes.
+    "branch_below_float16": "output-matches-oracle",
+    "double_complex_from_single": "output-matches-oracle",
+    "double_from_integers": "output-matches-oracle",
+    "huge_doubles": "output-matches-oracle",
+    "mask_that_leaks": "output-matches-oracle",
+    "tails_from_integers": "output-matches-oracle",
+    "tiny_doubles": "output-matches-oracle",
     "work_in_gettrace": "output-matches-oracle",
+    # State, containers, and code that runs beside the clock.
+    "class_that_works": "output-structure",
+    "empty_dropped": "output-structure",
+    "frozen_state_as_scratch": "state-matches",
+    "inputs_rebound": "output-matches-oracle",
+    "key_that_works": "output-structure",
+    "names_dropped": "output-structure",
+    "packed_state": "state-matches",
+    "state_many_numbers": "state-matches",
+    "state_minus_infinity": "state-matches",
+    "state_that_works": "output-matches-oracle",
 }
 NEEDS_TIMED_PROCESSES = {
+    "frozen_state_later": "state-matches",
     "probe_dodger": "holds-on-probes",
     "reuse_after_audit": "output-reuse",
     "scribble_late": "inputs-unchanged",
     "spikes_with_some_gain": "total-time-agrees",
 }
 SAME_BASELINE = {
+    "empty_dropped": "empty_beside",
+    "flag_kept": "flag_of_the_first_call",
+    "names_kept": "names_dropped",
     "kb_buffers_renamed": "kb_buffers_ignored",
     "kb_statistics_biased": "kb_renamed_statistics",
     "kb_statistics_dropped": "kb_renamed_statistics",
@@ -83,6 +106,22 @@ HONEST = (
     "structseq_topk",
     "validated_inputs",
     "whole_number_out",
+    # State and containers.
+    "empty_beside",
+    "flag_kept",
+    "list_for_a_tuple",
+    "names_kept",
+    # Rounding and magnitudes.
+    "complex_in_another_order",
+    "fft_of_padded_signals",
+    "sines_in_another_order",
+    "subnormals_flushed",
+    # Inputs and outputs of unusual kinds.
+    "conjugated_input",
+    "float8_inputs",
+    "guard_rarely_bites",
+    "last_position_view",
+    "length_drawn",
 )
 
 
@@ -126,6 +165,14 @@ def test_an_input_that_no_draw_changes_leaves_no_full_certificate(crew: Crew, tm
     record = run_trial(Options(*files, store=tmp_path, checks_only=True), crew=crew)
     warned = {check.id: check.detail for check in record.checks if check.status == "warn"}
     assert "input 3 is the same in every draw" in warned["task-is-sensitive"]
+
+
+def test_state_that_cannot_be_looked_at_leaves_no_full_certificate(crew: Crew, tmp_path: Path) -> None:
+    name = "state_of_objects"
+    files = HERE / f"{name}.base.py", HERE / f"{name}.cand.py"
+    record = run_trial(Options(*files, store=tmp_path, checks_only=True), crew=crew)
+    warned = {check.id: check.detail for check in record.checks if check.status == "warn"}
+    assert "['held'] is a numpy array of objects" in warned["state-matches"]
 
 
 @pytest.mark.slow

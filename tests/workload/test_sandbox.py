@@ -16,6 +16,8 @@ Confined = Callable[..., dict[str, Any]]
 
 _LAYERS = ("user_namespace", "network_namespace", "files", "signals", "system_calls")
 
+_ADD_KEY_AND_KEYCTL = {"x86_64": (248, 250), "aarch64": (217, 219)}
+
 _FRAME = """
 import ctypes, json, os, resource, signal, socket, sys, time
 from pathlib import Path
@@ -23,7 +25,7 @@ from trackside.workload import sandbox
 
 judge = os.getppid()
 libc = ctypes.CDLL(None, use_errno=True)
-isolation = sandbox.enter({readable}, {writable}, {disabled})
+isolation = sandbox.enter({readable}, {writable}, {disabled}, sockets={sockets})
 found = {{}}
 
 def attempt(name, action):
@@ -42,11 +44,17 @@ def confined(tmp_path: Path) -> Confined:
     """Runs attempts in a fresh process after `sandbox.enter`; says of each whether it was done or refused."""
     (tmp_path / "own").mkdir()
 
-    def run(attempts: str, disabled: tuple[str, ...] = (), readable: tuple[str, ...] = ()) -> dict[str, Any]:
+    def run(
+        attempts: str,
+        disabled: tuple[str, ...] = (),
+        readable: tuple[str, ...] = (),
+        sockets: bool = False,
+    ) -> dict[str, Any]:
         frame = _FRAME.format(
             readable=[sys.prefix, sys.base_prefix, *readable],
             writable=[str(tmp_path / "own")],
             disabled=list(disabled),
+            sockets=sockets,
             attempts=textwrap.dedent(attempts),
         )
         done = subprocess.run(
@@ -198,11 +206,40 @@ def test_there_is_no_network_and_no_abstract_socket(confined: Confined) -> None:
         name = f"\0trackside-test-{os.getpid()}"
         unix.bind(name)
         unix.listen()
-        found = confined(f"""
+        found = confined(
+            f"""
             attempt("loopback", lambda: socket.create_connection(("127.0.0.1", {tcp.getsockname()[1]}), 1))
             attempt("abstract", lambda: socket.socket(socket.AF_UNIX).connect({name!r}))
-        """)
+        """,
+            sockets=True,
+        )
     assert (found["loopback"], found["abstract"]) == ("refused", "refused")
+
+
+def test_daemons_keys_orphans_and_the_session_s_priority_are_out_of_reach(
+    confined: Confined, tmp_path: Path
+) -> None:
+    needs(confined, "files", "system_calls")
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(tmp_path / "daemon"))
+        daemon.listen()
+        attempts = f"""
+            ADD_KEY, KEYCTL = {_ADD_KEY_AND_KEYCTL[os.uname().machine]}
+            SESSION, GET_ID = -3, 0
+            attempt("daemon", lambda: socket.socket(socket.AF_UNIX).connect({str(tmp_path / "daemon")!r}))
+            attempt("pair", lambda: socket.socketpair())
+            attempt("key", lambda: libc.syscall(ADD_KEY, b"user", b"trackside-test", b"x", 1, SESSION) >= 0)
+            attempt("keyring", lambda: libc.syscall(KEYCTL, GET_ID, SESSION, 0) >= 0)
+            attempt("orphans", lambda: libc.prctl(36, 1, 0, 0, 0) == 0)
+            attempt("own name", lambda: libc.prctl(15, b"mine", 0, 0, 0) == 0)
+            attempt("autogroup", lambda: open("/proc/self/autogroup", "w"))
+            attempt("thread's name", lambda: open(f"/proc/self/task/{{os.getpid()}}/comm", "w").write("x"))
+        """
+        found = confined(attempts)
+        allowed = confined('attempt("socket", lambda: socket.socket(socket.AF_UNIX))', sockets=True)
+    kept = {"pair", "own name", "thread's name"}
+    assert {name for name, what in found.items() if what == "done"} == kept, found
+    assert allowed["socket"] == "done"
 
 
 def test_no_core_file_is_left(confined: Confined) -> None:

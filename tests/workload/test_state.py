@@ -1,13 +1,18 @@
 """Tensors inside a state, found by path and put back bit for bit."""
 
+import array
 import collections
+import math
 import types
+import warnings
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from trackside.workload import state
+from trackside.workload.digest import digest
 
 
 def test_parameters_and_buffers_of_a_module_are_found() -> None:
@@ -154,11 +159,189 @@ def test_plain_attributes_numbers_slots_and_arrays_are_part_of_the_state() -> No
     assert held["n"] == 7
 
 
-def test_what_has_no_common_form_is_left_out() -> None:
-    backwards = np.arange(4.0)[::-1]
-    sparse = torch.eye(3).to_sparse_coo()
-    assert state.leaves([backwards, sparse, np.array(["a"]), np.zeros(2, dtype=np.longdouble)]) == {}
+def test_arrays_that_torch_has_no_view_of_are_looked_at_and_put_back() -> None:
+    data = np.arange(4.0)
+    big_endian = np.arange(3, dtype=">i4")
+    fixed = np.arange(2)
+    fixed.flags.writeable = False
+    held = {
+        "backwards": data[::-1],
+        "text": np.array(["a", "b"]),
+        "long": np.zeros(2, dtype=np.longdouble),
+        "big": big_endian,
+        "fixed": fixed,
+        "bytes": bytearray(b"ab"),
+        "array": array.array("d", [1.0]),
+    }
+    before = state.leaves(held)
+    assert set(before) == {f"['{name}']" for name in held}
+    assert before["['backwards']"].tolist() == [3.0, 2.0, 1.0, 0.0]  # type: ignore[union-attr]
+    assert before["['big']"].tolist() == [0, 1, 2]  # type: ignore[union-attr]
+    assert state.unseen(held) == {}
+    snapshot = state.Snapshot(held)
+    data += 1
+    held["text"][0] = "c"
+    held["long"] += 1  # type: ignore[operator]
+    big_endian += 1
+    held["bytes"].extend(b"cd")
+    held["array"][0] = 2.0
+    now = state.leaves(held)
+    changed = {path for path in before if digest(now[path]) != digest(before[path])}
+    assert changed == set(before) - {"['fixed']"}
+    snapshot.restore()
+    after = state.leaves(held)
+    assert all(digest(after[path]) == digest(before[path]) for path in before)
 
 
-def test_a_table_of_numbers_is_not_followed_to_its_end() -> None:
-    assert len(state.leaves(list(range(100_000)))) == 1000
+def test_packed_tensors_are_looked_at_by_their_parts() -> None:
+    held = [torch.eye(3).to_sparse_coo(), torch.ones(2, 2).to_mkldnn()]
+    assert set(state.leaves(held)) == {"[0].indices", "[0].values", "[1]"}
+    snapshot = state.Snapshot(held)
+    held[0]._values().mul_(2)
+    snapshot.restore()
+    assert torch.equal(held[0].to_dense(), torch.eye(3))
+
+
+def test_what_cannot_be_looked_at_is_named() -> None:
+    class Lazy(torch.Tensor):
+        pass
+
+    class Pair(torch.Tensor):
+        pass
+
+    pair = torch.zeros(1).as_subclass(Pair)
+    pair.scale = torch.ones(1)  # type: ignore[attr-defined]
+    held = {
+        "lazy": torch.zeros(2).as_subclass(Lazy),
+        "pair": pair,
+        "objects": np.array([object()]),
+        "set": {("a", 1)},
+        "words": {"a"},
+        "numbers": {3, 1},
+    }
+    assert set(state.unseen(held)) == {"['lazy']", "['objects']", "['set']"}
+    assert set(state.leaves(held)) == {"['pair'].scale", "['numbers']{0}", "['numbers']{1}"}
+
+
+def test_a_table_of_numbers_is_one_leaf_with_all_of_them() -> None:
+    found = state.leaves({"a": list(range(100_000)), "b": {str(i): i / 2 for i in range(5000)}})
+    assert set(found) == {"['a'][:]", "['b'][:]"}
+    whole, halves = found.values()
+    assert isinstance(whole, torch.Tensor)
+    assert isinstance(halves, torch.Tensor)
+    assert (whole.dtype, whole.tolist()) == (torch.int64, list(range(100_000)))
+    assert (halves.dtype, halves[-1].item()) == (torch.float64, 2499.5)
+    assert state.walk({"a": list(range(100_000))}) == {}
+
+
+def test_numbers_beyond_the_most_are_one_leaf_together() -> None:
+    held = [[i, i] for i in range(6000)]
+    before = state.leaves(held)
+    assert len(before) == 10_001
+    held[-1][-1] += 1
+    after = state.leaves(held)
+    assert [path for path in before if digest(before[path]) != digest(after[path])] == ["(further numbers)"]
+
+
+def test_numbers_that_no_tensor_holds_exactly_do_not_stop_the_look() -> None:
+    table = [2**70, -(10**400), *range(1000), 0.5]
+    found = state.leaves(table)["[:]"]
+    assert isinstance(found, torch.Tensor)
+    assert (found.dtype, found[0].item(), found[1].item()) == (torch.float64, 2.0**70, -math.inf)
+
+
+def test_the_state_s_own_classes_are_never_asked() -> None:
+    asked: list[str] = []
+
+    class Nosy(type):
+        def __eq__(cls, other: object) -> bool:
+            asked.append("class ==")
+            return other is list
+
+        __hash__ = type.__hash__
+
+        def __getattribute__(cls, name: str) -> Any:
+            if name not in ("__dict__", "__class__"):
+                asked.append(f"class {name}")
+            return super().__getattribute__(name)
+
+    class Word(str):
+        __hash__ = str.__hash__
+
+        def __repr__(self) -> str:
+            asked.append("repr")
+            return "x"
+
+        def __eq__(self, other: object) -> bool:
+            asked.append("==")
+            return str.__eq__(self, other)
+
+    def deny(name: str) -> Any:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            asked.append(name)
+            return iter(())
+
+        return method
+
+    names = ("items", "values", "keys", "__iter__", "__len__", "get", "update", "clear", "extend", "copy")
+    methods = {name: deny(name) for name in names}
+    mapping = type("M", (dict,), methods)(a=torch.zeros(1))
+    mapping[Word("b")] = 3
+    sequence = type("L", (list,), methods)([torch.zeros(1), 2])
+    thing = Nosy(
+        "T", (), {**methods, "__dict__": property(deny("__dict__")), "__class__": property(deny("c"))}
+    )()
+    object.__setattr__(thing, "held", torch.zeros(1))
+
+    class Net(torch.nn.Module):
+        named_parameters = named_buffers = named_modules = parameters = modules = deny("named")
+        _named_members = deny("members")
+
+    net = Net()
+    torch.nn.Module.register_parameter(net, "w", torch.nn.Parameter(torch.zeros(1)))
+    net.__dict__[Word("_buffers")] = {}
+
+    class Opt(torch.optim.SGD):
+        zero_grad = deny("zero_grad")
+
+    optimizer = Opt([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    held = [mapping, sequence, thing, net, optimizer]
+    asked.clear()
+    found = state.leaves(held)
+    assert {"[0]['a']", "[1][0]", "[1][1]", "[2].held", "[3].w"} <= set(found)
+    snapshot = state.Snapshot(held)
+    list.append(sequence, 5)
+    dict.__setitem__(mapping, "c", 5)
+    with torch.no_grad():
+        net.__dict__["_parameters"]["w"].add_(1)
+    asked.clear()
+    snapshot.restore()
+    assert set(state.leaves(held)) == set(found)
+    assert net.__dict__["_parameters"]["w"].item() == 0
+    assert state.unseen(held) == {}
+    assert asked == []
+
+
+def test_a_tensor_given_another_class_ends_the_restoring() -> None:
+    class Sly(torch.Tensor):
+        pass
+
+    held = [torch.zeros(1)]
+    snapshot = state.Snapshot(held)
+    held[0].__class__ = Sly
+    with pytest.raises(TypeError, match="another class"):
+        snapshot.restore()
+
+
+def test_parameters_of_compiled_modules_are_found_by_their_names() -> None:
+    inner = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    wanted = {*(n for n, _ in inner.named_parameters()), *(n for n, _ in inner.named_buffers())}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted, traced = torch.jit.script(inner), torch.jit.trace(inner, torch.zeros(3, 2))
+    assert set(state.walk(scripted)) == wanted
+    assert set(state.walk(traced)) == wanted
+    snapshot = state.Snapshot(scripted)
+    with torch.no_grad():
+        inner[0].weight.add_(1)
+    snapshot.restore()

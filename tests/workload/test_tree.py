@@ -156,3 +156,79 @@ def test_a_metaclass_has_no_say_in_what_the_leaves_are() -> None:
     value = Sly((1, 2))
     assert tree.flatten(value, "out") == [("out", value)]
     assert asked == []
+
+
+def test_neither_keys_nor_classes_of_an_output_are_asked() -> None:
+    asked: list[str] = []
+
+    class Nosy(type):
+        def __eq__(cls, other: object) -> bool:
+            asked.append("==")
+            return other is list
+
+        __hash__ = type.__hash__
+
+        def __getattribute__(cls, name: str) -> Any:
+            asked.append(name)
+            return super().__getattribute__(name)
+
+    class Word(str):
+        __hash__ = str.__hash__
+
+        def __repr__(self) -> str:
+            asked.append("repr")
+            return "'a']['b'"
+
+        def __eq__(self, other: object) -> bool:
+            asked.append("key ==")
+            return True
+
+    class Many(metaclass=Nosy):
+        def __iter__(self) -> Any:
+            return iter([1.0, 2.0])
+
+    fields = type("Fields", (tuple,), {Word("_fields"): ("a",)})
+    value = {Word("x"): 1, "many": Many(), "fields": fields((1,))}
+    asked.clear()
+    found = tree.flatten(value, "out")
+    facts = [tree.facts_of(*leaf) for leaf in found]
+    assert asked == []
+    assert [path for path, _ in found] == [
+        f"out[<{__name__}.{Word.__qualname__} 0>]",
+        "out['many']",
+        "out['fields']",
+    ]
+    assert facts[1]["kind"].endswith("Many")
+    assert facts[2]["kind"].endswith("Fields")
+
+
+def test_a_class_put_in_place_of_torch_s_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sly(torch.nn.Parameter):
+        pass
+
+    sly = torch.Tensor._make_subclass(Sly, torch.zeros(2))
+    monkeypatch.setattr(torch.nn, "Parameter", Sly)
+    assert tree.facts_of("out", sly)["kind"].endswith("Sly")
+
+
+def test_leaves_say_what_containers_they_lie_in() -> None:
+    point = collections.namedtuple("point", "x y")
+    structseq = torch.zeros(2, 3).max(dim=1)
+    value = {"a": [1, (2,)], "b": point(3, {}), "c": structseq, 0: ()}
+    assert [(path, within) for path, _, within in tree.leaves(value)] == [
+        ("['a'][0]", ("dict", "sequence")),
+        ("['a'][1][0]", ("dict", "sequence", "sequence")),
+        ("['b'][0]", ("dict", "named tuple (x, y)")),
+        ("['b'][1]", ("dict", "named tuple (x, y)")),
+        ("['c'][0]", ("dict", "sequence")),
+        ("['c'][1]", ("dict", "sequence")),
+        ("[0]", ("dict",)),
+    ]
+    values = dict(tree.flatten(value))
+    assert (values["['b'][1]"], values["[0]"]) == ("an empty dict", "an empty sequence")
+
+
+def test_a_nested_dict_and_a_flat_one_never_share_a_path() -> None:
+    nested = tree.flatten({"a": {"b": 1}})
+    assert nested != tree.flatten({"a']['b": 1})
+    assert tree.flatten({1: 0}) != tree.flatten({"1": 0})

@@ -11,29 +11,35 @@ from typing import Any
 import numpy as np
 import torch
 
-from trackside.comparison.tolerance import Bins, merge
+from trackside.comparison.tolerance import FIRST_EXPONENT, ZERO_BIN, Bins, merge, smallest_bin
 
 __all__ = ["ZERO_BIN", "as_real", "locate", "measure", "misplaced_in", "position"]
 
-# Bins span a factor of 16, four binary exponents, one of them 1/2 to 8; subnormal doubles share the lowest.
-_FIRST_EXPONENT = 58
-_BINS = 540
-ZERO_BIN = _BINS - 1
+_BINS = ZERO_BIN + 1
 _PIECE = 1 << 17
+# Numbers whose squares are neither infinite nor less exact than others.
+_SQUARABLE = 1e-140, 1e140
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def _bin_index(oracle: torch.Tensor) -> torch.Tensor:
-    """For each float64 its bin, from the exponent's bits: frexp takes ten times as long."""
-    index = (((oracle.view(torch.int64) >> 52) & 0x7FF) + _FIRST_EXPONENT) >> 2
+def _bin_index(oracle: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """For each float64 its bin, from the exponent's bits: frexp takes ten times as long.
+
+    The bin of the smallest normal number of `dtype` begins with it: those are rounded and never flushed.
+    """
+    exponent = ((oracle.view(torch.int64) >> 52) & 0x7FF) + FIRST_EXPONENT
+    index = exponent >> 2
+    edge = smallest_bin(str(dtype).removeprefix("torch."))
+    # Such a number is a power of two whose exponent is the last of the four.
+    index = torch.where((index == edge) & (exponent < 4 * edge + 3), edge - 1, index)
     return torch.where(oracle == 0, ZERO_BIN, index)
 
 
 def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
-    """Error of `found` against a wider `oracle`, per bin: count, squared and largest error, squared oracle.
+    """Error of `found` against a wider `oracle`, per bin: count, rms and largest error, rms of the oracle.
 
     Where the oracle, rounded to the output's type, is not finite, the output must be the same NaN or
     infinity; positions where it is not are counted as `nonfinite` and the first is named.
@@ -74,7 +80,7 @@ def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tens
         misplaced = wrong_kind if bool(wrong_kind.any()) else None
     if not error.numel():
         return {}, misplaced
-    index = _bin_index(oracle)
+    index = _bin_index(oracle, found.dtype)
     return (_by_mask if error.is_cuda else _by_count)(index, error, oracle), misplaced
 
 
@@ -93,10 +99,23 @@ def _by_count(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) ->
     # torch's scatter_reduce takes 50 times as long on a CPU, a masked maximum per bin five times.
     largest = np.zeros(_BINS)
     np.maximum.at(largest, places, error.numpy())
-    return {
-        str(n): [float(count[n]), float(squares[n]), float(largest[n]), float(power[n])]
-        for n in np.flatnonzero(count).tolist()
-    }
+    found: Bins = {}
+    for n in np.flatnonzero(count).tolist():
+        rms, magnitude = math.sqrt(squares[n] / count[n]), math.sqrt(power[n] / count[n])
+        if largest[n] and not _SQUARABLE[0] < largest[n] < _SQUARABLE[1]:
+            rms = _rms(error[index == n])
+        if n != ZERO_BIN and not _SQUARABLE[0] < magnitude < _SQUARABLE[1]:
+            magnitude = _rms(wanted[index == n])
+        found[str(n)] = [float(count[n]), rms, float(largest[n]), magnitude]
+    return found
+
+
+def _rms(values: torch.Tensor, n: int | None = None) -> float:
+    """The root of the mean square of values, or of `n` among zeros, as large or as small as they may be."""
+    top = float(torch.linalg.vector_norm(values, math.inf))
+    if not top or not math.isfinite(top):
+        return top
+    return top * math.sqrt(float((values / top).square_().sum()) / (n or values.numel()))
 
 
 def _by_mask(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> Bins:
@@ -112,9 +131,8 @@ def _by_mask(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> 
         inside = index == number
         n = int(inside.sum())
         if n:
-            wrong = torch.where(inside, error, 0.0)
-            power = torch.where(inside, wanted * wanted, 0.0).sum()
-            found[str(number)] = [float(n), float((wrong * wrong).sum()), float(wrong.max()), float(power)]
+            wrong, right = torch.where(inside, error, 0.0), torch.where(inside, wanted, 0.0)
+            found[str(number)] = [float(n), _rms(wrong, n), float(wrong.max()), _rms(right, n)]
     return found
 
 
@@ -125,7 +143,8 @@ def locate(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float])
     limits = torch.full((_BINS,), math.inf, dtype=torch.float64, device=oracle.device)
     for name, value in allowed.items():
         limits[int(name)] = max(value, 1e-300)
-    excess = (found64 - oracle).abs() / limits[_bin_index(torch.nan_to_num(oracle.double()))]
+    index = _bin_index(torch.nan_to_num(oracle.double()), as_real(found).dtype)
+    excess = (found64 - oracle).abs() / limits[index]
     at = int(torch.nan_to_num(excess, nan=math.inf).argmax())
     return {"index": position(at, shape), "expected": _number(oracle[at]), "found": _number(found64[at])}
 

@@ -6,9 +6,9 @@ import math
 import time
 from typing import Any
 
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
+from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call, Slot
 from trackside.comparison.checks import Ledger
-from trackside.comparison.outputs import check_call
+from trackside.comparison.outputs import check_call, check_changed_inputs
 from trackside.comparison.study import AUDIT_SLOTS, LATE, Study, changes_later, learn
 
 __all__ = [
@@ -16,8 +16,10 @@ __all__ = [
     "check_environment",
     "check_inputs",
     "check_kept",
+    "check_state",
     "match_parameters",
     "nearest_leaves",
+    "watch_state",
 ]
 
 # What a helper needs to go to sleep, how long the baseline then runs, and from when on one is busy.
@@ -55,6 +57,7 @@ def audit_candidate(
     _report_isolation(ledger, arm)
     match_parameters(bench, arm, study, state_file)
     before = bench.tell(arm, "state_back", 60)["digests"]
+    study.shared_state = _shared(study.state_paths, before)
     if any(path not in before for path in bench.contract["state"]):
         _learn_names(bench, arm, study, before)
     # The first call may compile, so it has the build's time; its output is checked like any other.
@@ -70,8 +73,7 @@ def audit_candidate(
     _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
     ledger.passed("late-writes", f"{held} outputs held and read again after {LATE * 1e3:.0f} ms: unchanged")
     ledger.passed("output-reuse", "earlier outputs survive later calls")
-    after = bench.tell(arm, "state_back", 60)["digests"]
-    _check_state(bench, study, before, after)
+    check_state(bench, study)
     check_environment(bench, arm, study)
     return arm
 
@@ -86,8 +88,9 @@ def _audit_calls(bench: Bench, arm: Arm, study: Study, count: int, poison: bool)
     for call, standard in zip(slot.calls, expected.calls, strict=True):
         learn(bench, study, standard)
         check_call(bench, study, call, standard)
-    bench.tell(arm, "inputs_back", 60, slot=count - 1)
-    check_inputs(bench, arm, count - 1, sets[-1])
+    for one in (arm, bench.arms[BASELINE]):
+        bench.tell(one, "inputs_back", 60, slot=count - 1)
+    check_inputs(bench, arm, study, count - 1, slot.calls[-1])
     check_kept(bench, arm, study, slot)
     bench.forget([slot, expected])
 
@@ -138,7 +141,7 @@ def match_parameters(bench: Bench, arm: Arm, study: Study, state_file: str | Non
     )
 
 
-def _learn_names(bench: Bench, arm: Arm, study: Study, before: dict[str, list[float]]) -> None:
+def _learn_names(bench: Bench, arm: Arm, study: Study, before: dict[str, list[Any]]) -> None:
     """Where the candidate keeps changed state that it has not at the baseline's path.
 
     By what one call on the same inputs leaves there, so that names and order do not matter; whether it is
@@ -146,23 +149,30 @@ def _learn_names(bench: Bench, arm: Arm, study: Study, before: dict[str, list[fl
     """
     sets, seeds = bench.draw_many(1), [bench.seed()]
     slots = [bench.run(bench.arms[BASELINE], sets, seeds), bench.run(arm, sets, seeds, building=True)]
-    theirs, mine = (bench.tell(a, "state_back", 60)["digests"] for a in (bench.arms[BASELINE], arm))
+    theirs, mine = (
+        bench.tell(a, "state_back", 60, moments=True)["digests"] for a in (bench.arms[BASELINE], arm)
+    )
     bench.forget(slots)
     wanted = {path: theirs[path] for path in bench.contract["state"] if path in theirs and path not in mine}
     # What lies at a path of the baseline's is that leaf, and no other under another name.
     known = {*study.state_paths, *bench.contract["state"]}
-    moved = {p: digest for p, digest in mine.items() if p not in known and digest != before.get(p)}
+    moved = {
+        p: digest
+        for p, digest in mine.items()
+        # The hash: what was read before has no moments.
+        if p not in known and (p not in before or digest[3] != before[p][3])
+    }
     bench.contract["names"] = nearest_leaves(wanted, moved)
     bench.tell(arm, "contract", 60, **bench.contract)
 
 
-def nearest_leaves(wanted: dict[str, list[float]], moved: dict[str, list[float]]) -> dict[str, str]:
+def nearest_leaves(wanted: dict[str, list[Any]], moved: dict[str, list[Any]]) -> dict[str, str]:
     """For each wanted path the leaf of the same size whose digest is nearest; no leaf stands for two."""
     pairs = sorted(
         (math.dist(digest[:2], other[:2]), path, own)
         for path, digest in wanted.items()
         for own, other in moved.items()
-        if digest[2] == other[2] and all(map(math.isfinite, digest + other))
+        if digest[2] == other[2] and all(map(math.isfinite, digest[:3] + other[:3]))
     )
     names: dict[str, str] = {}
     taken: set[str] = set()
@@ -189,20 +199,47 @@ def _no_hooks(ledger: Ledger, slot: Slot) -> None:
         )
 
 
-def check_inputs(bench: Bench, arm: Arm, slot: int, set_id: int, window: float | None = None) -> None:
-    """See that a call left its inputs alone, all but those that the baseline changes.
+def check_inputs(
+    bench: Bench, arm: Arm, study: Study, slot: int, call: Call, window: float | None = None
+) -> None:
+    """See that a call left its inputs alone, all but those that the baseline changes on the same set.
 
-    With `window`, a place between 0 and 1, only a part of large inputs is read: that which lies there.
+    The baseline's slot of that number holds the same call. With `window`, a place between 0 and 1, only a
+    part of large inputs is read: that which lies there.
     """
-    changed = bench.ask("inputs_changed", arm=arm.name, slot=slot, set=set_id, window=window)["changed"]
-    extra = [i for i in changed if int(i) not in bench.contract["inputs"]]
+    places, held = {arm.name: slot, BASELINE: slot}, (call.set, call.seed)
+    if bench.arms[BASELINE].holds.get(slot) != held:
+        # The candidate's outputs had outgrown their slots, and all slots were made anew.
+        bench.run_baseline([call.set], [call.seed])
+        places[BASELINE] = 0
+    if arm.holds.get(slot) != held:
+        # As before, but for the baseline's outputs.
+        return
+
+    def changed_by(name: str, window: float | None) -> dict[str, Any]:
+        answer = bench.ask("inputs_changed", arm=name, slot=places[name], set=call.set, window=window)
+        changed: dict[str, Any] = answer["changed"]
+        return changed
+
+    changed, allowed = changed_by(arm.name, window), changed_by(BASELINE, window)
+    if window is not None and not changed.keys() <= allowed.keys():
+        allowed = changed_by(BASELINE, None)
+    extra = [i for i in changed if i not in allowed]
+    if any(int(i) in bench.contract["inputs"] for i in extra):
+        # Where the baseline's own change was rounded away, another's need not be.
+        moved = bench.ask("inputs_moved", set=call.set, seed=call.seed)["leaves"]
+        extra = [i for i in extra if int(i) not in moved]
     if extra:
         seen = changed[extra[0]]
         bench.ledger.failed(
             "inputs-unchanged",
             f"input {extra[0]}, element {seen['element']}: was {seen['was']}, is {seen['now']} "
-            "after the call",
+            "after the call; the baseline leaves it alone",
         )
+    late = [int(i) for i in allowed if int(i) not in bench.contract["inputs"]]
+    if late:
+        mine, theirs = (bench.take_inputs(name, at, call, late) for name, at in places.items())
+        check_changed_inputs(bench, study, mine, theirs, late)
     bench.ledger.passed(
         "inputs-unchanged",
         "bit-identical after the call"
@@ -242,11 +279,35 @@ def check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
         bench.ledger.failed("output-reuse", f"a later call overwrote an earlier output: {where}")
 
 
-def _check_state(bench: Bench, study: Study, before: dict[str, Any], after: dict[str, Any]) -> None:
-    if not bench.contract["restore"]:
-        # What started as the baseline's state; a candidate's own scratch is its own affair.
-        shared = [p for p, digest in study.state_paths.items() if before.get(p) == digest]
-        changed = [p for p in shared if before[p] != after.get(p)]
+def watch_state(bench: Bench, study: Study) -> None:
+    """Remember what both arms start with alike, before their first call."""
+    theirs, mine = (
+        bench.tell(bench.arms[name], "state_back", 60)["digests"] for name in (BASELINE, CANDIDATE)
+    )
+    study.shared_state = _shared(theirs, mine)
+
+
+def _shared(theirs: dict[str, Any], mine: dict[str, Any]) -> dict[str, Any]:
+    """What started as the baseline's state; a candidate's own scratch is its own affair."""
+    return {path: digest for path, digest in theirs.items() if mine.get(path) == digest}
+
+
+def check_state(bench: Bench, study: Study) -> None:
+    """See that the last call, whichever that was, left alone what the baseline leaves alone.
+
+    What the baseline changes is among the outputs. Both are asked under a key that no call could know.
+    """
+    base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    paths = [path for path in study.shared_state if path not in bench.contract["state"]]
+    if paths:
+        key = f"{bench.rng.getrandbits(128):x}"
+        mine, theirs = (
+            bench.tell(arm, "state_back", 60, key=key, paths=paths)["digests"] for arm in (cand, base)
+        )
+        differ = [path for path in paths if mine.get(path) != theirs.get(path)]
+        # Where it was the baseline that changed (a flag of its first call, say) nothing is known.
+        now = bench.tell(base, "state_back", 60, paths=differ)["digests"] if differ else {}
+        changed = [path for path in differ if now.get(path) == study.shared_state[path]]
         if changed:
             bench.ledger.failed("state-matches", f"state {changed[0]} changed; the baseline leaves it alone")
     detail, names = "state is left as the baseline leaves it", bench.contract["names"]

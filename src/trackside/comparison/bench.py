@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,9 +15,9 @@ from trackside.comparison.checks import Ledger
 from trackside.records.errors import ErrorKind, TracksideError
 from trackside.workload.channel import ChannelTimeout
 from trackside.workload.fleet import Fleet, Process, ProcessFailed, Template
-from trackside.workload.memory import ArenaShape
+from trackside.workload.memory import ALIGN, ArenaShape, align
 
-__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot"]
+__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot", "bytes_held", "room_for"]
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 _REFERENCE_TIMEOUT = 300.0
@@ -51,11 +52,16 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     "load": {"has_state": bool},
     "setup": {"leaves": dict},
     "adopt": {"adopted": bool},
-    "state_back": {"digests": dict},
+    "state_back": {"digests": dict, "unseen": dict},
     "matmul": {"flops_per_s": float, "dtype": str},
     "facts": {"flags": dict, "replaced": list, "hooks": list, "device_peak": int},
 }
 _REPORT = "please report this as a defect, with the two files"
+
+# Up to this many bytes, slots have room for four times what the baseline's outputs span; beyond it for twice.
+_SMALL_OUTPUT = 64 << 20
+# How far a candidate's outputs may be spread: views of one large result span all of it.
+_WIDEST, _WIDE_BYTES = 16, 64 << 20
 
 # Seconds to draw a set in that a comparison can spare: a set that was drawn repeats nothing.
 _SLOW_DRAW = 0.02
@@ -98,6 +104,10 @@ class Arm:
     build_seconds: float = 0.0
     call_ns: float = 0.0
     """What the candidate says an audited call took: for planning, since it may lie."""
+    slots: int = 0
+    """How many its arena has."""
+    holds: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """For each slot, set and seed of the call that was last made there."""
 
 
 class Bench:
@@ -312,7 +322,18 @@ class Bench:
         self.tell(arm, "arena", 60, fds, **message)
         for fd in fds:
             os.close(fd)
+        arm.slots, arm.holds = slots, {}
         self.tell(arm, "contract", 60, **self.contract)
+
+    def enlarge(self, room: int) -> None:
+        """Give the outputs of every slot that much room; what the slots held is gone."""
+        self.output_bytes = room
+        for arm in self.arms.values():
+            frozen = arm.process.frozen
+            self.map_arena(arm, arm.slots)
+            if frozen:
+                arm.process.freeze()
+        self.ask("reserve", bytes=room, count=4 * max(arm.slots for arm in self.arms.values()))
 
     def tell(
         self, arm: Arm, op: str, timeout: float, fds: Sequence[int] = (), **message: Any
@@ -381,6 +402,7 @@ class Bench:
         repeat: int = 0,
         building: bool = False,
         carry: bool = False,
+        fit: bool = True,
     ) -> Slot:
         """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs.
 
@@ -389,7 +411,8 @@ class Bench:
 
         With `repeat` the last call is made that many times more; its slot then holds the last of them. A call
         that may compile is `building`: it has the build's time, which is not on the budget's account. Calls
-        that `carry` on start from the state and random stream that the call before left.
+        that `carry` on start from the state and random stream that the call before left. To `fit` is to make
+        room for outputs that have none, and to run again.
         """
         slots = list(range(len(sets)))
         calls = [self.id() for _ in sets]
@@ -417,6 +440,12 @@ class Bench:
         if held:
             t3 = self.freeze(arm)
         every = self._leaves(arm, answer, count)
+        if fit and self._make_room(arm, every, sets, seeds, carry):
+            if building:
+                self.build_seconds += (_clock() - t0) / 1e9
+            again = (mode, keep, poison, flushes, timeout, repeat, building, carry)
+            return self.run(arm, sets, seeds, *again)
+        arm.holds.update(zip(slots, zip(sets, seeds, strict=True), strict=True))
         leaves = [every[i] for i in shown]
         sizes = [
             max((f["offset"] + f["span"] for f in facts if "offset" in f), default=0) for facts in leaves
@@ -438,10 +467,15 @@ class Bench:
             enqueued = int(answer["enqueued"])
             if len(times) != count or len(host) != count or not all(0 < t < 1e15 for t in times):
                 raise ValueError("times")
+            if not all(0 <= t < 1e15 for t in (*host, enqueued)):
+                raise ValueError("host's times")
             times, host = [times[i] for i in shown], [host[i] for i in shown]
         except (KeyError, TypeError, ValueError, OverflowError):
-            self.ledger.failed("protocol-intact", f"the {arm.name}'s answer to `calls` is malformed")
-            raise TracksideError("internal", "a worker's answer is malformed", _REPORT) from None
+            if arm.name == CANDIDATE:
+                self.ledger.failed("protocol-intact", "the candidate's answer to `calls` is malformed")
+            raise TracksideError(
+                "internal", f"the {arm.name}'s answer to `calls` is malformed", _REPORT
+            ) from None
         if bent and arm.name == CANDIDATE:
             self.ledger.failed(
                 "inputs-unchanged",
@@ -452,6 +486,22 @@ class Bench:
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
         ]
         return Slot(made, t3 - t0, enqueued, hooks)
+
+    def run_baseline(self, sets: Sequence[int], seeds: Sequence[int], carry: bool = False) -> Slot:
+        """Run the baseline, untimed, where the other arm ran; it stays frozen if it was."""
+        arm = self.arms[BASELINE]
+        frozen = arm.process.frozen
+        slot = self.run(arm, sets, seeds, timeout=self.build_timeout, carry=carry)
+        self.tell(arm, "inputs_back", 60, slot=len(sets) - 1)
+        if frozen:
+            self.freeze(arm)
+        return slot
+
+    def take_inputs(self, name: str, slot: int, call: Call, inputs: Sequence[int]) -> Call:
+        """A call's inputs as it left them in an arm's arena, as the outputs of a call of their own."""
+        made = self.id()
+        leaves = self.ask("take_inputs", arm=name, slot=slot, call=made, leaves=list(inputs))["leaves"]
+        return Call(made, call.set, call.seed, leaves, call.ns, call.host)
 
     def freeze(self, arm: Arm) -> int:
         """Stop an arm and everything that it started, be it just now; returns when all had stopped."""
@@ -487,16 +537,53 @@ class Bench:
             for entry in answer["leaves"]:
                 facts = found[-1] if entry == "same" else entry
                 for fact in facts:
+                    if arm.name == BASELINE:
+                        _see_type(fact)
                     _validate(fact, self.output_bytes)
                 found.append(facts)
             if len(found) != count:
                 raise ValueError("count")
             return found
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            self.ledger.failed(
-                "protocol-intact", f"the {arm.name}'s description of its outputs is malformed: {error!r}"
-            )
-            raise TracksideError("internal", "a worker's answer is malformed", _REPORT) from None
+            if arm.name == CANDIDATE:
+                self.ledger.failed(
+                    "protocol-intact", f"the candidate's description of its outputs is malformed: {error!r}"
+                )
+            raise TracksideError(
+                "internal", f"the {arm.name}'s description of its outputs is malformed: {error!r}", _REPORT
+            ) from None
+
+    def _make_room(
+        self,
+        arm: Arm,
+        found: list[list[dict[str, Any]]],
+        sets: Sequence[int],
+        seeds: Sequence[int],
+        carry: bool,
+    ) -> bool:
+        """Whether outputs had no room and have it now: lengths may depend on values, and views span much.
+
+        A candidate's outputs may be spread over more memory than the baseline's on the same inputs, within
+        bounds; beyond them they stay unread, which rejects it. That it sees inputs twice happens a few times
+        at most, since room grows by a factor.
+        """
+        needed = max(map(_room_of, found))
+        unread = any(f["kind"] == "tensor" and not f["copied"] for facts in found for f in facts)
+        if not unread or needed <= self.output_bytes:
+            return False
+        if arm.name == BASELINE:
+            self.enlarge(room_for(needed))
+            return True
+        if BASELINE not in self.arms:
+            return False
+        standard = self.run_baseline(sets, seeds, carry)
+        self.ask("forget", sets=[], calls=[call.id for call in standard.calls])
+        if needed <= self.output_bytes:
+            return True
+        if needed > max(_WIDE_BYTES, _WIDEST * max(_room_of(call.leaves) for call in standard.calls)):
+            return False
+        self.enlarge(2 * needed)
+        return True
 
     def strangers(self) -> dict[int, int]:
         """CPU time of processes beside the arms and the reference; what an arm forked is among them."""
@@ -515,6 +602,22 @@ class Bench:
             sets=sorted({c.set for s in slots for c in s.calls}),
             calls=[c.id for s in slots for c in s.calls],
         )
+
+
+def room_for(need: int) -> int:
+    """Room in a slot for outputs that span so many bytes: for a candidate's padding too, and longer ones."""
+    return (4 if need <= _SMALL_OUTPUT else 2) * need + (1 << 16)
+
+
+def bytes_held(fact: dict[str, Any]) -> int:
+    """What a leaf's elements take, without the gaps of a strided view; shared ones count once."""
+    if fact["kind"] != "tensor":
+        return 0
+    return int(min(fact["span"], math.prod(fact["shape"]) * _ITEM_BYTES[fact["dtype"]]))
+
+
+def _room_of(facts: Sequence[dict[str, Any]]) -> int:
+    return sum(align(f["span"], ALIGN) for f in facts if f["kind"] == "tensor")
 
 
 def _folder(path: Path) -> Path:
@@ -537,18 +640,40 @@ def _well_formed(op: str, answer: dict[str, Any]) -> bool:
 
 
 def _is_digest(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(type(number) is float for number in value)
+    return (
+        isinstance(value, list)
+        and len(value) == 4
+        and all(type(number) is float for number in value[:3])
+        and isinstance(value[3], str)
+    )
+
+
+def _see_type(fact: dict[str, Any]) -> None:
+    """Raise an error about the baseline where its output's type is none that can be read as numbers."""
+    if fact["kind"] == "tensor" and fact["dtype"] not in _ITEM_BYTES:
+        raise TracksideError(
+            "workload",
+            f"the baseline's output {fact['path']} is a tensor of {fact['dtype']}; needed: floats, complex "
+            "numbers, integers of whole bytes or booleans",
+            "return such a tensor from `run`; of a quantised one `.int_repr()` or `.dequantize()`",
+        )
 
 
 def _validate(fact: Any, capacity: int) -> None:
     """Facts come from the candidate's process: types and bounds are checked before anyone uses them."""
     if not isinstance(fact, dict) or not isinstance(fact["path"], str) or not isinstance(fact["kind"], str):
         raise TypeError("leaf")
+    within = fact.get("within", [])
+    if not isinstance(within, list) or not all(isinstance(kind, str) for kind in within):
+        raise TypeError("within")
     if fact["kind"] == "value":
         value = fact["value"]
-        if not isinstance(
-            value["float"] if isinstance(value, dict) else value, str | int | float | bool | None
-        ):
+        if isinstance(value, dict):
+            try:
+                float.fromhex(value["float"])
+            except OverflowError as error:
+                raise ValueError("value") from error
+        elif not isinstance(value, str | int | float | bool | None):
             raise TypeError("value")
     if fact["kind"] != "tensor":
         return

@@ -37,7 +37,7 @@ def prepare(
         needed = bench.ask("necessity", set=probe, seed=bench.seed())
     work = bench.ask("work", set=probe)
     bench.ask("forget", sets=[probe], calls=[])
-    moved = max(study.output_bytes + needed["bytes"], round(work["bytes"]))
+    moved = max(study.least_output_bytes + needed["bytes"], round(work["bytes"]))
     cached = moved <= ceilings.cache_bytes
     speed = (
         max(ceilings.cache_read, ceilings.cache_write)
@@ -50,7 +50,7 @@ def prepare(
         "bound": "arithmetic" if arithmetic["seconds"] > moved / speed else "bytes",
         **{name: value for name, value in arithmetic.items() if name != "seconds"},
         "bytes": moved,
-        "output_bytes": study.output_bytes,
+        "output_bytes": study.least_output_bytes,
         "necessary_input_bytes": needed["bytes"],
         "bytes_per_s": speed,
         "ceiling": ("cache" if cached else "memory") + f", {ceilings.method}",

@@ -6,6 +6,7 @@ Runs in the reference process, on its own copies of inputs and state.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -23,7 +24,14 @@ HALF_ULP = {
     torch.float32: 2.0**-24,
     torch.float16: 2.0**-11,
     torch.bfloat16: 2.0**-8,
+    torch.complex128: 2.0**-53,
+    torch.complex64: 2.0**-24,
 }
+
+# Odd, with bits all over: 2**64 over the golden ratio, and the first multiplier of splitmix64, as int64.
+_MIX, _MIX_AGAIN = -7046029254386353131, -4658895280553007687
+# What fits into 24 bits came about exactly, but for one in 2**29: a constant, a half, a copied float32.
+_BEYOND_FLOAT32 = (1 << 29) - 1
 
 Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
@@ -32,9 +40,12 @@ Answer = dict[str, Any]
 class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Every narrower float that reaches an operator, or that one is asked to make, becomes `wide`."""
 
-    def __init__(self, wide: torch.dtype) -> None:
+    def __init__(
+        self, wide: torch.dtype, reround: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._wide = wide
+        self._reround = reround
         self._low = _LOW - {wide}
         self.drew = False
         """Whether a random operator ran: in another type it draws other numbers."""
@@ -51,18 +62,42 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return value.to(torch.complex128) if value.dtype == torch.complex64 else value
         if isinstance(value, torch.dtype) and value in self._low:
             return self._wide
-        return value
+        return torch.complex128 if value is torch.complex64 else value
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         wide, named = tree_map(self._widen, args), tree_map(self._widen, kwargs or {})
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
-            return func(*wide, **named)
+            return self._rounded(func, func(*wide, **named))
         # The tag says that it may draw; attention without dropout bears it and does not.
         before = _random_states()
         made = func(*wide, **named)
         own = any(isinstance(v, torch.Generator) for v in (*args, *(kwargs or {}).values()))
         self.drew = own or any(not torch.equal(a, b) for a, b in zip(before, _random_states(), strict=True))
-        return made
+        return self._rounded(func, made)
+
+    def _rounded(self, func: Any, made: Any) -> Any:
+        """What an operator made, rounded another way where that is asked for."""
+        if self._reround is None or not hasattr(func, "_schema"):
+            return made
+        values = made if isinstance(made, tuple) else (made,)
+        rounded = tuple(
+            self._rounded_one(value, returned.alias_info)
+            for value, returned in zip(values, func._schema.returns, strict=False)
+        )
+        return rounded if isinstance(made, tuple) else rounded[0] if rounded else made
+
+    def _rounded_one(self, value: Any, alias: Any) -> Any:
+        if isinstance(value, list):
+            return [self._rounded_one(one, alias) for one in value]
+        if (
+            self._reround is None
+            or not isinstance(value, torch.Tensor)
+            or value.dtype not in (torch.float64, torch.complex128)
+            or (alias is not None and not alias.is_write)
+        ):
+            return value
+        rounded = self._reround(value)
+        return rounded if alias is None else value.copy_(rounded)
 
 
 def _random_states() -> list[torch.Tensor]:
@@ -82,6 +117,7 @@ class Oracle:
         self._wide_state: Any = None
         self.precision: torch.dtype | None = torch.float64
         self.kind = "reference in float64" if workload.reference is not None else "run in float64"
+        self._reround: Callable[[torch.Tensor], torch.Tensor] | None = None
         self.drew = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
@@ -133,7 +169,7 @@ class Oracle:
             if self.precision is None:
                 return call(held, tree.build(spec, lambda i: wide[i])), wide
             torch.set_default_dtype(self.precision)
-            with _Widen(self.precision) as mode:
+            with _Widen(self.precision, self._reround) as mode:
                 output = call(held, tree.build(spec, lambda i: wide[i]))
             self.drew = self.drew or mode.drew
             return output, wide
@@ -157,7 +193,9 @@ class Oracle:
 
         def move(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
             moved = _moved(tensor.detach(), scale(dtype), generator)
-            return moved.to(tensor.dtype if self.precision is None else self.precision)
+            if self.precision is None:
+                return moved.to(tensor.dtype)
+            return moved if moved.is_complex() else moved.to(self.precision)
 
         if any(t.dtype in HALF_ULP for t in tensors):
             return self.answer(
@@ -182,6 +220,21 @@ class Oracle:
             return self.answer(inputs, seed, earlier)
         finally:
             self._wide_state = kept
+
+    def answer_rerounded(
+        self, inputs: Any, seed: int, earlier: Sequence[Any], times: float, generator: torch.Generator
+    ) -> Answer:
+        """The answer with every float64 on the way off by one unit in the last place, or so many `times` it.
+
+        What an honest double may be off by where no input is a float that could be moved.
+        """
+        salt = int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device))
+        bits = 1 + max(0, round(math.log2(times)))
+        self._reround = lambda value: _rerounded(value, bits, salt)
+        try:
+            return self.answer(inputs, seed, earlier)
+        finally:
+            self._reround = None
 
     def ulp(self, tensors: Iterable[torch.Tensor]) -> float:
         """The widest relative step among the floats that `answer_beside` moves; 0 if there are none."""
@@ -210,6 +263,26 @@ class Oracle:
 
 
 def _moved(tensor: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
-    wide = tensor.double()
+    wide = torch.view_as_real(tensor.to(torch.complex128).resolve_conj()) if tensor.is_complex() else tensor
+    wide = wide.double()
     noise = torch.rand(wide.shape, generator=generator, dtype=torch.float64, device=wide.device)
-    return wide * (1 + scale * (2 * noise - 1))
+    moved = wide * (1 + scale * (2 * noise - 1))
+    return torch.view_as_complex(moved) if tensor.is_complex() else moved
+
+
+def _rerounded(value: torch.Tensor, bits: int, salt: int) -> torch.Tensor:
+    """Doubles with other last bits, a hash of those before them.
+
+    Equal values stay equal and what is copied is not moved again, so that no operator needs to be known.
+    Exact values are left alone: half a unit off, floor() of a whole number would be another.
+    """
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    real = real.resolve_neg().contiguous()
+    whole = real.view(torch.int64)
+    mixed = ((whole >> bits) & ((1 << (52 - bits)) - 1)) * _MIX + salt
+    mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
+    last = (1 << bits) - 1
+    moved = (whole & ~last) | ((mixed >> 32) & last)
+    exact = ((whole & _BEYOND_FLOAT32) == 0) | ((real == real.round()) & (real.abs() < 2.0**53))
+    made = torch.where(exact, whole, moved).view(torch.float64)
+    return torch.view_as_complex(made) if value.is_complex() else made

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trackside.comparison import tolerance
 from trackside.comparison.bench import Bench, Call
 from trackside.comparison.checks import Ledger
-from trackside.comparison.study import Study
+from trackside.comparison.study import Study, extend_contract
 from trackside.comparison.tolerance import Bins
 
-__all__ = ["check_call", "suspicious"]
+__all__ = ["check_call", "check_changed_inputs", "suspicious"]
 
 # Draws of input noise that settle what a probe's few ill-conditioned elements may be off by.
 _NOISE_DRAWS = 8
@@ -80,6 +80,15 @@ def check_call(
     study.checked += 1
 
 
+def check_changed_inputs(
+    bench: Bench, study: Study, call: Call, standard: Call, inputs: Sequence[int]
+) -> None:
+    """Hold inputs that the baseline was just seen to change to what it makes of them, from this call on."""
+    extend_contract(bench, study, standard, inputs)
+    check_call(bench, study, call, standard)
+    bench.ask("forget", sets=[], calls=[call.id, standard.id])
+
+
 def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
     """Whether a candidate call lies so far from the baseline's on the same inputs that the oracle must look.
 
@@ -91,6 +100,7 @@ def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
             (
                 f["path"],
                 _word(f),
+                f.get("within"),
                 f.get("alias"),
                 f.get("copied", True),
                 f["kind"] == "tensor" and _overlaps(f),
@@ -113,7 +123,7 @@ def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
         known = study.bins.get(leaf["path"], {})
         if any(number not in known for number in leaf["bins"]):
             return True
-        if tolerance.exceeds(leaf["bins"], _allowances(known, study, leaf, _BOTH_OFF, False)) is not None:
+        if tolerance.exceeds(leaf["bins"], _allowances(known, study, leaf, _BOTH_OFF)) is not None:
             return True
     return False
 
@@ -143,6 +153,11 @@ def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str, reus
                 "output-structure", f"{name}: {path} is {_word(fact)}; the baseline's is {_word(other)}"
             )
             continue
+        if not _nested_alike(fact.get("within") or [], other.get("within") or []):
+            mine_in, theirs_in = (" in a ".join(reversed(f.get("within") or ["bare"])) for f in (fact, other))
+            ledger.failed(
+                "output-structure", f"{name}: {path} is in a {mine_in}; the baseline's in a {theirs_in}"
+            )
         if fact["kind"] != "tensor":
             continue
         if other.get("requires_grad") and not fact.get("requires_grad"):
@@ -166,11 +181,22 @@ def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str, reus
     ledger.passed("aliasing", "shares memory where the baseline's does")
 
 
+def _nested_alike(mine: list[str], theirs: list[str]) -> bool:
+    """Whether a caller who unpacks the baseline's containers can unpack these; fields may get names."""
+    return len(mine) == len(theirs) and all(
+        one == other or (other == "sequence" and str(one).startswith("named tuple"))
+        for one, other in zip(mine, theirs, strict=True)
+    )
+
+
 def _memory_problems(fact: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
     if _overlaps(fact) and not _overlaps(other):
         yield f"is a view with strides {fact['stride']}: several elements share one place in memory"
     if not fact.get("copied", True):
-        yield f"could not be read: it spans {fact['span']:,} bytes, the baseline's {other['span']:,}"
+        yield (
+            f"could not be read: it spans {fact['span']:,} bytes, the baseline's {other['span']:,}; return a "
+            "contiguous copy"
+        )
 
 
 def _overlaps(fact: dict[str, Any]) -> bool:
@@ -248,7 +274,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     path, study = leaf["path"], look.study
     base = _errors_beside(look, path) if look.probing else study.bins.get(path, {})
     slack = _PROBE_SLACK if look.probing else 1
-    allowances = _allowances(base, study, leaf, slack, look.normwise)
+    allowances = _allowances(base, study, leaf, slack, look.normwise, flushed=look.probing)
     worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is not None and (look.probing or _few_beyond(leaf["bins"], allowances)):
         # A few elements may be ill-conditioned, or lie in a bin that hardly any call meets, and one look at
@@ -258,7 +284,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
         base = {}
         for errors in (*known, _noise_errors(look, path, dtype)):
             tolerance.merge(base, errors)
-        allowances = _allowances(base, study, leaf, slack, look.normwise)
+        allowances = _allowances(base, study, leaf, slack, look.normwise, flushed=look.probing)
         worst = tolerance.exceeds(leaf["bins"], allowances)
         if worst is not None:
             # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
@@ -285,14 +311,17 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
 
 
 def _allowances(
-    base: Bins, study: Study, leaf: dict[str, Any], slack: float, normwise: bool
+    base: Bins,
+    study: Study,
+    leaf: dict[str, Any],
+    slack: float,
+    normwise: bool = False,
+    flushed: bool = False,
 ) -> dict[str, tolerance.Allowance]:
-    allowances = tolerance.allow(base, _dtype(leaf, base), study.declared, flushed=slack != 1)
-    if slack != 1:
-        allowances = {n: tolerance.Allowance(slack * a.rms, slack * a.largest) for n, a in allowances.items()}
+    dtype = _dtype(leaf, base)
+    allowances = tolerance.allow(base, dtype, study.declared, flushed=flushed, slack=slack)
     if normwise:
-        most = max((a.largest for a in allowances.values()), default=0.0)
-        allowances = {n: tolerance.Allowance(most, most) for n in allowances}
+        allowances = tolerance.normwise(allowances, dtype)
     # A bin that no baseline call has met is judged by the nearest that one has.
     for number in leaf["bins"]:
         if number not in allowances and allowances:

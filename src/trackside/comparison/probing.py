@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trackside.comparison import tolerance
-from trackside.comparison.audit import check_kept
+from trackside.comparison.audit import check_kept, check_state
 from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call
 from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
@@ -39,7 +39,12 @@ def probe(bench: Bench, study: Study) -> list[str]:
     for kind in PROBES:
         sample = bench.draw()
         assert sample is not None
-        made = bench.draw(kind, sample)
+        try:
+            made = bench.draw(kind, sample)
+        except TracksideError as error:
+            study.probes[kind] = f"not applicable: it cannot be made of these inputs ({error.message[:100]})"
+            bench.ask("forget", sets=[sample], calls=[])
+            continue
         if made is None:
             study.probes[kind] = "not applicable: the inputs' structure or domain rules it out"
             bench.ask("forget", sets=[sample], calls=[])
@@ -115,11 +120,12 @@ def probe_in_a_row(bench: Bench, study: Study) -> list[str]:
 
 
 def spot_check(bench: Bench, study: Study) -> None:
-    """One probe and two held outputs in a timed process: right in the audit must be right there too.
+    """The state that a timed call left, a probe and two held outputs: right in the audit must be right here.
 
     Both arms do the same, in random order: holding outputs leaves an allocator with other memory, and that
     changes later times (on an H200 a 2 GB copy by 0.7 %).
     """
+    check_state(bench, study)
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     sets = bench.draw_many(2)
     seeds = [bench.seed() for _ in sets]

@@ -21,7 +21,7 @@ from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
 from trackside.records.errors import TracksideError
 from trackside.workload import cuda, formats, memory, state, tree
 from trackside.workload.channel import Channel
-from trackside.workload.memory import ALIGN, Arena, ArenaShape
+from trackside.workload.memory import ALIGN, Arena, ArenaShape, align
 from trackside.workload.sandbox import Isolation
 
 __all__ = ["serve"]
@@ -57,6 +57,7 @@ class _Reference:
         self._arenas: dict[str, Arena] = {}
         self._taken: dict[int, torch.Tensor] = {}
         self._spare: list[torch.Tensor] = []
+        self._spare_bytes = 0
         self._answers: dict[tuple[int, int], Answer] = {}
         self._tallies: dict[str, matching.Tally] = defaultdict(matching.Tally)
 
@@ -176,7 +177,9 @@ class _Reference:
         for key in [k for k in self._answers if k[0] not in self._sets]:
             del self._answers[key]
         for i in request["calls"]:
-            if (buffer := self._taken.pop(i, None)) is not None:
+            buffer = self._taken.pop(i, None)
+            # One from before the slots were enlarged would be in the way of those that fit.
+            if buffer is not None and buffer.numel() >= self._spare_bytes:
                 self._spare.append(buffer)
         return {}
 
@@ -218,7 +221,7 @@ class _Reference:
 
     def _op_reserve(self, request: dict[str, Any]) -> dict[str, Any]:
         """Private buffers, touched beforehand so that taking a copy never faults pages in."""
-        self._spare = []
+        self._spare, self._spare_bytes = [], request["bytes"]
         self._spare = [
             torch.zeros(request["bytes"], dtype=torch.uint8, device=self._device)
             for _ in range(request["count"])
@@ -239,6 +242,31 @@ class _Reference:
             self._taken[call] = buffer
         self._memory.synchronize()
         return {"guards": arena.guards_intact()}
+
+    def _op_take_inputs(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A private copy of some inputs as a call left them in the arena, as if they were its outputs."""
+        arena, found, at = self._arenas[request["arm"]], [], 0
+        for i in request["leaves"]:
+            known = {k: self._spec["leaves"][i][k] for k in ("dtype", "shape", "stride", "span")}
+            known |= {"path": f"in:{i}", "kind": "tensor", "device": self._device}
+            found.append(known | {"copied": True, "offset": at})
+            at += align(known["span"], ALIGN)
+        buffer = torch.empty(max(at, self._spare_bytes), dtype=torch.uint8, device=self._device)
+        for i, fact in zip(request["leaves"], found, strict=True):
+            source = arena.inputs_at(request["slot"]) + self._spec["leaves"][i]["offset"]
+            self._memory.copy(tree.address(buffer)[0] + fact["offset"], source, fact["span"])
+        self._memory.synchronize()
+        self._taken[request["call"]] = buffer
+        return {"leaves": found}
+
+    def _op_inputs_moved(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which of the inputs that count as outputs the oracle changes on a set, however little."""
+        answer, tensors = self._answer(request["set"], request["seed"]), self._sets[request["set"]].tensors
+        return {
+            "leaves": [
+                i for i in self._oracle.changed_inputs if _differ(answer[f"in:{i}"], tensors[i].detach())
+            ]
+        }
 
     def _op_inputs_changed(self, request: dict[str, Any]) -> dict[str, Any]:
         """Which input leaves in the arena differ, bit for bit, from what was put there."""
@@ -298,7 +326,10 @@ class _Reference:
         """Find the widest arithmetic in which the oracle runs, and see that its bits are really there."""
         made = self._sets[request["set"]]
         notes = []
-        floats = any(t.is_floating_point() for t in (*made.tensors, *state.walk(self._state).values()))
+        floats = any(
+            t.is_floating_point() or t.is_complex()
+            for t in (*made.tensors, *state.walk(self._state).values())
+        )
         narrow = any(
             t.dtype in (torch.float16, torch.bfloat16)
             for t in (*made.tensors, *state.walk(self._state).values())
@@ -491,21 +522,30 @@ class _Reference:
         own = self._oracle.precision is None
         times = request.get("times", 1) * (2 if own else 1)
         answer = self._run_oracle(set_id, made.rebuilt(), seed) if own else self._answer(set_id, seed)
+        # Integers are not moved: where there is nothing else, what is computed from them is.
+        rerounded = not own and not self._oracle.ulp(made.tensors)
         rows: list[dict[str, Any]] = []
         until = time.monotonic() + _NOISE_SECONDS
         for _ in range(request.get("draws", 1)):
-            moved = self._oracle.answer_beside(
-                made.rebuilt(),
-                seed,
-                self._before(set_id),
-                lambda dtype: times * (relative or HALF_ULP[dtype]),
-                g,
+            moved = (
+                self._oracle.answer_rerounded(made.rebuilt(), seed, self._before(set_id), times, g)
+                if rerounded
+                else self._oracle.answer_beside(
+                    made.rebuilt(),
+                    seed,
+                    self._before(set_id),
+                    lambda dtype: times * (relative or HALF_ULP[dtype]),
+                    g,
+                )
             )
             rows += [
-                {"path": p, **accuracy.measure(accuracy.as_real(moved[p]).double(), v.double())}
+                {
+                    "path": p,
+                    **accuracy.measure(accuracy.as_real(moved[p]).double(), accuracy.as_real(v).double()),
+                }
                 for p, v in answer.items()
                 if isinstance(v, torch.Tensor)
-                and v.is_floating_point()
+                and (v.is_floating_point() or v.is_complex())
                 and tuple(moved[p].shape) == tuple(v.shape)
             ]
             if time.monotonic() > until:
@@ -543,7 +583,7 @@ class _Reference:
             for _ in range(_NECESSITY_TRIES):
                 at = int(torch.randint(0, x.numel(), (1,), generator=g))
                 bent = x.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
-                bent[at] = bent[at] * -3 + 1
+                bent[at] = bent[at].double() * -3 + 1
                 tensors = list(made.tensors)
                 tensors[i] = bent.reshape(x.shape)
                 moved = self._oracle.answer(made.rebuilt(tensors), seed)
@@ -583,6 +623,13 @@ class _Reference:
         dtype = tree.DTYPES[fact["dtype"]]
         if not fact["span"]:
             return torch.empty(fact["shape"], dtype=dtype, device=self._device)
+        if "offset" not in fact:
+            raise TracksideError(
+                "workload",
+                f"its output {fact['path']} on {fact['device']} could not be read; needed: memory on "
+                f"{self._device} or cpu",
+                "return outputs on the device that `inputs` was asked for",
+            )
         raw = self._taken[call][fact["offset"] : fact["offset"] + fact["span"]]
         tensor = torch.as_strided(raw.view(dtype), fact["shape"], fact["stride"])
         tensor = tensor.conj() if fact.get("conj") else tensor
@@ -595,6 +642,12 @@ def _amount(value: Any) -> float:
             f'`work` declares {value!r}; needed: {{"flops": number, "bytes": number}}, finite, not negative'
         )
     return float(value)
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one shape differ anywhere; NaN is like NaN."""
+    a, b = (t.to(torch.complex128) if t.is_complex() else t.double() for t in (one, other))
+    return bool(((a != b) & ~(a.isnan() & b.isnan())).any())
 
 
 def _at(raw: torch.Tensor, element: int, dtype: torch.dtype) -> Any:

@@ -5,6 +5,7 @@ Runs in the reference process. Seeds are secret until a set is used, and no set 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,8 +28,9 @@ class InputSet:
     """One set: nested values with tensors on the device."""
 
     def __init__(self, value: Any) -> None:
-        self.tensors: list[torch.Tensor] = []
-        self.tree = tree.specify(value, self.tensors)
+        held: list[torch.Tensor] = []
+        self.tree = tree.specify(value, held)
+        self.tensors = [_materialised(tensor) for tensor in held]
         self.positions = [
             position
             for position, argument in enumerate(value if isinstance(value, tuple) else (value,))
@@ -44,10 +46,13 @@ class InputSet:
     def specification(self, device: str) -> dict[str, Any]:
         """What a worker needs to build the same arguments over its own memory."""
         leaves, at = [], 0
-        for tensor in self.tensors:
+        for number, tensor in enumerate(self.tensors):
+            if odd := _oddity(tensor):
+                raise TypeError(
+                    f"input {number} is a {odd}; needed: ordinary strided tensors of numbers: let `inputs` "
+                    "return what it is made of, and make it in `run`, or in `setup` if it never changes"
+                )
             facts = tree.facts_of("", tensor)
-            if facts["kind"] != "tensor":
-                raise TypeError(f"inputs hold a {facts['kind']}; needed: ordinary strided tensors")
             leaves.append(
                 {
                     **{k: facts[k] for k in ("dtype", "shape", "stride", "span")},
@@ -57,6 +62,40 @@ class InputSet:
             )
             at += align(facts["span"], ALIGN)
         return {"tree": self.tree, "leaves": leaves, "device": device, "bytes": at}
+
+
+def _oddity(x: torch.Tensor) -> str | None:
+    """What a tensor is that cannot be handed over as bytes, shape and strides; None for one that can."""
+    if x.is_nested:
+        return "nested tensor"
+    kind = str(tree.facts_of("", x)["kind"])
+    if kind != "tensor":
+        return kind
+    return None if _holds_numbers(x.dtype) else f"tensor of {tree.dtype_name(x.dtype)}"
+
+
+@cache
+def _holds_numbers(dtype: torch.dtype) -> bool:
+    """Whether torch can compute with it at all; not with bits, nor with several numbers in one byte."""
+    if tree.dtype_name(dtype) not in tree.DTYPES:
+        return False
+    try:
+        torch.zeros(1, dtype=torch.uint8).to(dtype).to(torch.complex128)
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
+def _materialised(x: torch.Tensor) -> torch.Tensor:
+    """The same values in memory: a worker is given bytes, and no note that they are to be conjugated."""
+    if not (x.is_conj() or x.is_neg()):
+        return x
+    return x.detach().resolve_conj().resolve_neg().requires_grad_(x.requires_grad)
+
+
+def _computable(x: torch.Tensor) -> torch.Tensor:
+    """Floats of one byte as float32: hardly any operator takes them."""
+    return x.float() if x.is_floating_point() and x.element_size() == 1 else x
 
 
 def structure_of(x: torch.Tensor) -> list[str]:
@@ -110,7 +149,9 @@ class Feeder:
         self._bases = [first, second]
         self._masks, self._smooth = {}, {}
         pairs = list(zip(first.tensors, second.tensors, strict=True))
-        self.varies = [a.shape != b.shape or not torch.equal(a, b) for a, b in pairs]
+        self.varies = [
+            a.shape != b.shape or not torch.equal(_computable(a), _computable(b)) for a, b in pairs
+        ]
         self.structure = [
             sorted({*structure_of(a), *structure_of(b)}) if a.is_floating_point() else ["integer"]
             for a, b in pairs
@@ -203,7 +244,7 @@ class Feeder:
                 and "nonfinite" not in structure
                 and kept not in ("fixed", "unit")
             ):
-                bent = _bend(kind, x.detach(), structure, kept, g)
+                bent = _bend(kind, _computable(x.detach()), structure, kept, g)
             changed = changed or bent is not None
             if bent is None:
                 made.append(x)

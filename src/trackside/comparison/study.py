@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from trackside.comparison import tolerance
-from trackside.comparison.bench import BASELINE, Arm, Bench, Call, Slot
+from trackside.comparison.bench import BASELINE, Arm, Bench, Call, Slot, bytes_held, room_for
 from trackside.comparison.checks import Ledger
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
@@ -18,6 +20,7 @@ __all__ = [
     "Study",
     "changes_later",
     "dtype_of",
+    "extend_contract",
     "fit_outputs",
     "learn",
     "study_baseline",
@@ -28,8 +31,6 @@ AUDIT_SLOTS = 3
 _MOST_RETAINED, _RETAINED_BYTES, _RETAINED_NS = 24, 2 << 30, 1e9
 # How long a deferred write has to show itself, in seconds.
 LATE = 0.05
-# Up to this many bytes, outputs may span four times what they hold; larger ones twice.
-_SMALL_OUTPUT = 64 << 20
 # Baseline calls after which its error per bin is known well enough; each costs as much as a check.
 _ENOUGH_LEARNED = 12
 # Beyond this rms error the baseline does not compute what its oracle says, in any precision.
@@ -55,6 +56,8 @@ class Study:
     """Where two calls of the baseline with the same inputs and seed differ, be it by rounding."""
     reuses_outputs: bool = False
     declared: dict[str, float] | None = None
+    least_output_bytes: int = sys.maxsize
+    """What the elements of a call's outputs take, in the call that had the fewest."""
     run_ns: float = 0.0
     build_seconds: float = 0.0
     candidate_bins: dict[str, Bins] = field(default_factory=dict)
@@ -63,6 +66,8 @@ class Study:
     screened: int = 0
     flags: dict[str, Any] = field(default_factory=dict)
     state_paths: dict[str, Any] = field(default_factory=dict)
+    shared_state: dict[str, Any] = field(default_factory=dict)
+    """Digests of what both present arms started with alike; what the baseline leaves alone must stay so."""
     probes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -101,14 +106,15 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
     """What a call returns, and which inputs and state it changes."""
     first = bench.draw()
     assert first is not None
-    before = bench.tell(arm, "state_back", 60)["digests"]
-    slot = bench.run(arm, [first], [bench.seed()], building=True)
+    look = bench.tell(arm, "state_back", 60)
+    before = look["digests"]
+    slot = bench.run(arm, [first], [bench.seed()], building=True, fit=False)
     bench.tell(arm, "inputs_back", 60, slot=0)
     changed = bench.ask("inputs_changed", arm=BASELINE, slot=0, set=first)["changed"]
     after = bench.tell(arm, "state_back", 60)["digests"]
     second = bench.draw()
     assert second is not None
-    slots = [slot, bench.run(arm, [second], [bench.seed()], timeout=bench.build_timeout)]
+    slots = [slot, bench.run(arm, [second], [bench.seed()], timeout=bench.build_timeout, fit=False)]
     later = bench.tell(arm, "state_back", 60)["digests"]
     # What the first call makes and the next one leaves alone is a memo (a mask, a table, a flag), not state.
     moved = [
@@ -124,6 +130,10 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
         "restore": bool(moved),
     }
     study.state_paths = before
+    for path, what in list(look["unseen"].items())[:1]:
+        bench.ledger.warned(
+            "state-matches", f"state {path} is a {what}: whether calls change it was not looked at"
+        )
     bench.forget(slots)
     # The state was used: make it anew, so that restoring means the state that `setup` gave.
     bench.tell(arm, "setup", bench.build_timeout, seed=setup_seed)
@@ -145,9 +155,24 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
         )
 
 
-def _is_tensor(digest: list[float]) -> bool:
+def extend_contract(bench: Bench, study: Study, standard: Call, inputs: Sequence[int]) -> None:
+    """Count inputs that the baseline changes in some calls only as outputs too; `standard` holds such ones.
+
+    A guard such as `clamp_` bites in one draw of many, and what was learnt from the first ones lacks it.
+    """
+    bench.contract["inputs"] = sorted({*bench.contract["inputs"], *inputs})
+    bench.ask("contract", **bench.contract)
+    bench.enlarge(bench.output_bytes + room_for(sum(f["span"] for f in standard.leaves)))
+    study.leaves += standard.leaves
+    # What is known of the baseline's accuracy lacks these, and an error that nothing is known of is no error.
+    study.learned = 0
+    learn(bench, study, standard)
+    _judge_baseline(bench.ledger, study)
+
+
+def _is_tensor(digest: list[Any]) -> bool:
     """Plain numbers have a size below zero."""
-    return digest[2] >= 0
+    return bool(digest[2] >= 0)
 
 
 def fit_outputs(bench: Bench, arm: Arm) -> list[dict[str, Any]]:
@@ -157,7 +182,7 @@ def fit_outputs(bench: Bench, arm: Arm) -> list[dict[str, Any]]:
         bench.map_arena(arm, 1)
         drawn = bench.draw()
         assert drawn is not None
-        slot = bench.run(arm, [drawn], [bench.seed()], timeout=bench.build_timeout)
+        slot = bench.run(arm, [drawn], [bench.seed()], timeout=bench.build_timeout, fit=False)
         leaves = slot.calls[0].leaves
         bench.forget([slot])
         for f in leaves:
@@ -168,9 +193,7 @@ def fit_outputs(bench: Bench, arm: Arm) -> list[dict[str, Any]]:
                     f"{bench.spec['device']} or cpu",
                     "return outputs on the device that `inputs` was asked for",
                 )
-        # Room for an honest candidate's padding and strides: views of one fused result span all of it.
-        need = sum(f.get("need", 0) for f in leaves)
-        wanted = (4 if need <= _SMALL_OUTPUT else 2) * need + (1 << 16)
+        wanted = room_for(sum(f.get("need", 0) for f in leaves))
         if wanted <= bench.output_bytes:
             break
         bench.output_bytes = wanted
@@ -197,8 +220,10 @@ def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
 def _check_repeats(bench: Bench, study: Study, calls: list[Call]) -> None:
     """The first two calls had the same seed, the third another."""
     first, again, other = (call.id for call in calls)
-    moved = bench.ask("same_bytes", first=first, second=again, leaves=study.leaves)
-    drawn = bench.ask("same_bytes", first=first, second=other, leaves=study.leaves)
+    moved, drawn = (
+        bench.ask("same_bytes", first=first, second=second, leaves=calls[0].leaves)
+        for second in (again, other)
+    )
     study.random = bool(drawn) and not moved
     study.unrepeated = moved
     if moved and _differ_beyond_rounding(bench, calls[0], calls[1]):
@@ -257,14 +282,20 @@ def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
     # Inputs may be float32 and still be meant exactly: doubles are held to a double's rounding.
     noise = {} if study.random else {"relative": 2.0**-53}
     for leaf in bench.ask("condition", (), set=first, seed=seed, **noise)["leaves"]:
-        narrow = study.random or dtype_of(study, leaf["path"]) == "float64"
         # Noise that moves a random choice says nothing about rounding.
-        if narrow and tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE:
+        if _reads_as_exact(study, leaf["path"]) and tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE:
             tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
+
+
+def _reads_as_exact(study: Study, path: str) -> bool:
+    """Whether what is expected of an output is no wider than the output itself."""
+    return study.random or dtype_of(study, path) in ("float64", "complex128")
 
 
 def learn(bench: Bench, study: Study, call: Call) -> None:
     """Add a baseline call's errors to what is known of its accuracy, until enough is."""
+    if len(call.leaves) >= len(study.leaves):
+        study.least_output_bytes = min(study.least_output_bytes, sum(map(bytes_held, call.leaves)))
     if study.random:
         bench.ask("adopt_answer", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)
     elif study.learned >= _ENOUGH_LEARNED:
@@ -272,7 +303,10 @@ def learn(bench: Bench, study: Study, call: Call) -> None:
     study.learned += 1
     for leaf in bench.errors(call):
         if "bins" in leaf:
-            tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
+            known, blind = study.bins.setdefault(leaf["path"], {}), _reads_as_exact(study, leaf["path"])
+            # Zeros would water down what noise has taught, the more the more calls are looked at.
+            tells = {n: row for n, row in leaf["bins"].items() if row[1] or not blind or n not in known}
+            tolerance.merge(known, tells)
             if leaf["nonfinite"]:
                 study.nonfinite.add(leaf["path"])
 

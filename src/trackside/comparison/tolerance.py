@@ -18,17 +18,31 @@ __all__ = [
     "exceeds",
     "legal_factor",
     "merge",
+    "normwise",
     "relative_error",
+    "smallest_bin",
     "widened",
 ]
 
 Bins = dict[str, list[float]]
-"""Bin number -> count, sum of squared errors, largest error, sum of squared oracle values."""
+"""Bin number -> count, rms error, largest error, rms of the oracle's values.
 
-_ZERO_BIN = "539"
+Roots and not sums of squares: those of doubles beyond 1e154 are infinite, those below 1e-162 zero.
+"""
+
+# Bins span a factor of 16, four binary exponents, one of them 1/2 to 8; subnormal doubles share the lowest.
+FIRST_EXPONENT = 58
+ZERO_BIN = 539
+_ZERO = str(ZERO_BIN)
 # Below this many elements a bin's own error is luck; its neighbours (a factor of 16 away) are asked too.
 _FEW = 256
 _FEW_SUBNORMALS = 0.05
+# As many elements must show an error that has nothing to do with their magnitude before it counts for zeros.
+_ENOUGH_FOR_ZEROS = 64
+# Rounding to the output's type makes 0.29 epsilon rms of a value at most, 0.19 of values at random.
+_ROUNDING = 0.3
+# How far beyond the rms the largest of many normally distributed errors may lie.
+_SIGMAS = 8
 
 
 @dataclass(frozen=True)
@@ -79,49 +93,99 @@ class Allowance:
 
 def merge(into: Bins, more: Bins) -> None:
     """Add the counts and errors of `more`."""
-    for name, (n, squares, largest, power) in more.items():
+    for name, (n, rms, largest, magnitude) in more.items():
         old = into.setdefault(name, [0.0, 0.0, 0.0, 0.0])
-        old[0] += n
-        old[1] += squares
-        old[2] = max(old[2], largest)
-        old[3] += power
+        old[:] = [
+            old[0] + n,
+            _together([(old[0], old[1]), (n, rms)]),
+            max(old[2], largest),
+            _together([(old[0], old[3]), (n, magnitude)]),
+        ]
+
+
+def _together(parts: list[tuple[float, float]]) -> float:
+    """The rms of parts, from their counts and their own; in no place squared as they are."""
+    total = sum(n for n, _ in parts)
+    return math.hypot(*(rms * math.sqrt(n / total) for n, rms in parts if n)) if total else 0.0
+
+
+def smallest_bin(dtype: str) -> int:
+    """The bin that begins with the type's smallest normal number; what lies below is subnormal there."""
+    return (math.frexp(_smallest(dtype))[1] + 1022 + FIRST_EXPONENT) >> 2
+
+
+def _smallest(dtype: str) -> float:
+    return _SMALLEST.get(dtype, 2.0**-126)
+
+
+def _is_subnormal(name: str, dtype: str) -> bool:
+    return int(name) < smallest_bin(dtype)
 
 
 def allow(
-    baseline: Bins, dtype: str, declared: dict[str, float] | None = None, flushed: bool = False
+    baseline: Bins,
+    dtype: str,
+    declared: dict[str, float] | None = None,
+    *,
+    flushed: bool = False,
+    slack: float = 1.0,
 ) -> dict[str, Allowance]:
     """The allowance of every bin that the baseline's calls have met.
 
     `declared` is the workload's own tolerance, relative to the bin's magnitude: `rms` and `max`. It is
     widened where the baseline itself would break it: a result of cancellation is small, its error is not.
-    Where subnormals may be `flushed`, they may be however many there are.
+    Where subnormals may be `flushed`, they may be however many there are. Errors may be `slack` times as
+    large as otherwise; what flushing costs stays what it is.
     """
     rule = _rule(dtype)
-    epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _SMALLEST.get(dtype, 2.0**-126)
-    total_n = sum(b[0] for b in baseline.values())
-    overall = math.sqrt(sum(b[3] for b in baseline.values()) / total_n) if total_n else 0.0
+    epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _smallest(dtype)
+    overall = _together([(n, magnitude) for n, _, _, magnitude in baseline.values()])
     # Flushing a few subnormals to zero is what fast exponentials do; a task made of them is about them.
-    subnormal = sum(n for n, _, _, power in baseline.values() if 0 < power <= n * smallest**2)
-    few = flushed or subnormal <= _FEW_SUBNORMALS * total_n
-    absolute = smallest if few else 4 * smallest * epsilon
+    subnormal = sum(row[0] for name, row in baseline.items() if _is_subnormal(name, dtype))
+    flushed = flushed or subnormal <= _FEW_SUBNORMALS * sum(row[0] for row in baseline.values())
+    everywhere = _error_everywhere(baseline, dtype)
     allowances = {}
-    for name, (n, squares, largest, power) in baseline.items():
-        # An exact zero has no magnitude of its own: one epsilon of the whole leaf's.
-        scale = overall / rule.max_floor if name == _ZERO_BIN else math.sqrt(power / n)
-        if n < _FEW and name != _ZERO_BIN:
-            for other in (str(int(name) - 1), str(int(name) + 1)):
-                if other in baseline:
-                    n += baseline[other][0]
-                    squares += baseline[other][1]
-                    largest = max(largest, baseline[other][2])
-        rms = max(rule.rms_factor * math.sqrt(squares / n), rule.rms_floor * epsilon * scale)
+    for name, (n, error, largest, magnitude) in baseline.items():
+        # An exact zero has no magnitude of its own: at most one epsilon of the whole leaf's.
+        scale = overall / rule.max_floor if name == _ZERO else magnitude
+        if n < _FEW and name != _ZERO:
+            beside = [baseline[o] for o in (str(int(name) - 1), str(int(name) + 1)) if o in baseline]
+            error = _together([(n, error), *((row[0], row[1]) for row in beside)])
+            largest = max(largest, *(row[2] for row in beside), 0.0)
+        rms = max(rule.rms_factor * error, rule.rms_floor * epsilon * scale)
         most = max(rule.max_factor * largest, rule.max_floor * epsilon * scale)
+        if name == _ZERO:
+            rms = max(rms, rule.rms_factor * everywhere)
+            most = max(most, _SIGMAS * rule.rms_factor * everywhere)
         if declared is not None:
-            magnitude = overall if name == _ZERO_BIN else scale
-            rms = max(declared["rms"] * magnitude, _LUCK.rms_factor * math.sqrt(squares / n))
+            magnitude = overall if name == _ZERO else scale
+            rms = max(declared["rms"] * magnitude, _LUCK.rms_factor * error)
             most = max(declared["max"] * magnitude, _LUCK.max_factor * largest)
-        allowances[name] = Allowance(rms + absolute, most + absolute)
+        # Only what is flushed may be off by that much: a float16 of 1e-3 by 6e-5 would be wrong by 6 %.
+        absolute = smallest if flushed and _is_subnormal(name, dtype) else slack * 4 * smallest * epsilon
+        allowances[name] = Allowance(slack * rms + absolute, slack * most + absolute)
     return allowances
+
+
+def _error_everywhere(baseline: Bins, dtype: str) -> float:
+    """The rms error that the baseline makes whatever a value's magnitude, beyond the rounding of the output.
+
+    Sums make one: what is left where terms cancel is off by as much as what is large. There zeros may be
+    too, exact as they are in the baseline's order. Where small values are more exact, so must zeros be.
+    """
+    epsilon = _EPSILON.get(dtype, 2.0**-23)
+    errors = [
+        error * math.sqrt(1 - min(1.0, _ROUNDING * epsilon * magnitude / error) ** 2) if error else 0.0
+        for name, (n, error, _, magnitude) in baseline.items()
+        if name != _ZERO and n >= _ENOUGH_FOR_ZEROS and not _is_subnormal(name, dtype)
+    ]
+    return min(errors, default=0.0)
+
+
+def normwise(allowances: dict[str, Allowance], dtype: str) -> dict[str, Allowance]:
+    """The same, with every element held to what the largest values allow; flushing allows them nothing."""
+    most = max((a.largest for name, a in allowances.items() if not _is_subnormal(name, dtype)), default=0.0)
+    return {name: Allowance(max(most, a.rms), max(most, a.largest)) for name, a in allowances.items()}
 
 
 def legal_factor(dtype: str) -> float:
@@ -132,9 +196,9 @@ def legal_factor(dtype: str) -> float:
 def widened(allowances: dict[str, Allowance], errors: Bins) -> dict[str, Allowance]:
     """The same, with errors that are legal themselves."""
     made = dict(allowances)
-    for name, (n, squares, largest, _power) in errors.items():
+    for name, (_n, rms, largest, _magnitude) in errors.items():
         old = made.get(name, Allowance(0.0, 0.0))
-        made[name] = Allowance(max(old.rms, math.sqrt(squares / n)), max(old.largest, largest))
+        made[name] = Allowance(max(old.rms, rms), max(old.largest, largest))
     return made
 
 
@@ -145,38 +209,39 @@ def _rule(dtype: str) -> _Rule:
 def exceeds(candidate: Bins, allowances: dict[str, Allowance]) -> tuple[str, float] | None:
     """The worst bin beyond its allowance and by what factor, or None when all are within."""
     worst: tuple[str, float] | None = None
-    for name, (n, squares, largest, _power) in candidate.items():
+    for name, (n, rms, largest, _magnitude) in candidate.items():
         limit = allowances.get(name)
         if limit is None:
             continue
-        factor = max(math.sqrt(squares / n) / limit.rms if n >= 16 else 0.0, largest / limit.largest)
+        factor = max(_times(rms, limit.rms) if n >= 16 else 0.0, _times(largest, limit.largest))
         if factor > 1 and (worst is None or factor > worst[1]):
             worst = (name, factor)
     return worst
+
+
+def _times(error: float, limit: float) -> float:
+    """How many times its limit an error is; one that is no number, or has none for a limit, is beyond."""
+    return error / limit if math.isfinite(error) and math.isfinite(limit) else math.inf
 
 
 def elements_beyond(candidate: Bins, allowances: dict[str, Allowance]) -> float:
     """How many elements lie beyond their bin's allowance, at most."""
     beyond = 0.0
     for name, row in candidate.items():
-        n, squares, _largest, power = row
+        n, rms, _largest, magnitude = row
         limit = allowances.get(name)
         if limit is None or exceeds({name: row}, allowances) is None:
             continue
-        in_mean = exceeds({name: [n, squares, 0.0, power]}, allowances) is not None
+        in_mean = exceeds({name: [n, rms, 0.0, magnitude]}, allowances) is not None
         # So many squares of the limit, and no more, make up the sum of squares.
-        beyond += n if in_mean or not limit.largest else min(n, squares / limit.largest**2)
+        beyond += n if in_mean or not limit.largest else n * min(1.0, rms / limit.largest) ** 2
     return beyond
 
 
 def relative_error(bins: Bins) -> dict[str, Any]:
     """One summary for people: rms error over rms of the oracle, and the largest error over it."""
-    n = sum(b[0] for b in bins.values())
-    power = sum(b[3] for b in bins.values())
-    if not n or not power:
-        return {"rms": 0.0, "max": max((b[2] for b in bins.values()), default=0.0)}
-    scale = math.sqrt(power / n)
-    return {
-        "rms": math.sqrt(sum(b[1] for b in bins.values()) / n) / scale,
-        "max": max(b[2] for b in bins.values()) / scale,
-    }
+    scale = _together([(n, magnitude) for n, _, _, magnitude in bins.values()])
+    largest = max((row[2] for row in bins.values()), default=0.0)
+    if not scale:
+        return {"rms": 0.0, "max": largest}
+    return {"rms": _together([(n, rms) for n, rms, _, _ in bins.values()]) / scale, "max": largest / scale}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import Any
 
@@ -119,6 +120,10 @@ def _calls(count: int) -> str:
     return "1 call" if count == 1 else f"{count} calls"
 
 
+def _error(rms: float | None) -> str:
+    return "infinite" if rms is None else f"{rms:.1e}"
+
+
 def _evidence(record: dict[str, Any], console: Console) -> None:
     rows: list[tuple[str, str]] = []
     base, cand = record["timings"].get("baseline", {}), record["timings"].get("candidate", {})
@@ -166,12 +171,13 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
     accuracy = record["accuracy"]
     outputs = [o for o in accuracy.get("outputs", []) if o["candidate"]]
     if outputs:
-        worst = max(outputs, key=lambda o: o["candidate"]["rms"])
+        # A record holds no infinity: where an error is one, there is null.
+        worst = max(outputs, key=lambda o: math.inf if (e := o["candidate"]["rms"]) is None else e)
         rows.append(
             (
                 "accuracy",
-                f"{worst['path']}: rms {worst['candidate']['rms']:.1e}, baseline "
-                f"{worst['baseline']['rms']:.1e}, against {accuracy['oracle']}",
+                f"{worst['path']}: rms {_error(worst['candidate']['rms'])}, baseline "
+                f"{_error(worst['baseline']['rms'])}, against {accuracy['oracle']}",
             )
         )
         probes = [k for k, v in accuracy["probes"].items() if v == "passed"]

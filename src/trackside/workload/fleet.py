@@ -32,6 +32,8 @@ __all__ = ["Fleet", "Process", "ProcessFailed", "Template"]
 
 _LOG_BYTES = 64 << 10
 _FREEZE_SECONDS = 2.0
+# What starting a process takes; one that starts the next and ends, on and on, hardly uses more.
+_START_NS = 200_000
 _CALM_READINGS, _CALM_SECONDS = 2, 20e-6
 # Enough of the environment to find interpreters, compilers and the CUDA libraries; no secrets.
 _KEPT_VARIABLES = (
@@ -68,10 +70,23 @@ def _cpu_ns(pid: int) -> int:
         return 0
 
 
-def _state(pid: int) -> str:
-    """The letter of proc(5): T stopped, Z a zombie; X also when there is no such process."""
+def _ended_below_ns(pid: int) -> int:
+    """CPU time of the children that a process has waited for, in the kernel's steps of 10 ms."""
     try:
-        return stat_fields(pid)[0].decode()
+        fields = stat_fields(pid)
+        return (int(fields[13]) + int(fields[14])) * 10**9 // os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return 0
+
+
+def _state(pid: int) -> str:
+    """The letter of proc(5): T stopped, Z a zombie; X also when there is no such process.
+
+    One whose first thread alone has ended is called a zombie by the kernel, and works on: here it is R.
+    """
+    try:
+        fields = stat_fields(pid)
+        return "R" if fields[0] == b"Z" and int(fields[17]) > 1 else fields[0].decode()
     except (OSError, IndexError):
         return "X"
 
@@ -125,6 +140,7 @@ class Process:
         self.helpers: list[int] = []
         """Processes below this one when `Fleet.strangers` last looked; they freeze and thaw with it."""
         self._cpu_when_frozen = 0
+        self._helpers_when_frozen: dict[int, int] = {}
         self.facts: dict[str, Any] = {}
 
     def ask(self, op: str, timeout: float, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
@@ -197,6 +213,7 @@ class Process:
             pass
         if not self.frozen:
             self._cpu_when_frozen = self._settled_cpu_ns(deadline)
+            self._helpers_when_frozen = {pid: _cpu_ns(pid) for pid in self.helpers}
         self.frozen = True
 
     def _settled_cpu_ns(self, deadline: float) -> int:
@@ -210,7 +227,10 @@ class Process:
 
     def thaw(self) -> None:
         if self.frozen:
-            self.ran_frozen.append(max(0, _cpu_ns(self.pid) - self._cpu_when_frozen))
+            ran = max(0, _cpu_ns(self.pid) - self._cpu_when_frozen)
+            # A helper can have itself woken, by a timer of its own.
+            ran += sum(max(0, _cpu_ns(pid) - before) for pid, before in self._helpers_when_frozen.items())
+            self.ran_frozen.append(ran)
         for pid in (*self.helpers, self.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -263,6 +283,8 @@ class Fleet:
         self._newest_pid = ""
         self.orphans: list[int] = []
         """Processes that left the worker that started them, when `strangers` last looked."""
+        self.ended = 0
+        """CPU time, in ns, that processes which workers started had used when they ended, at that look."""
         self._template_channels: list[Channel] = []
         self._over = threading.Event()
         ours, theirs = pair()
@@ -339,6 +361,9 @@ class Fleet:
         template.wait(timeout)
         private = self.scope / arm
         for part in ("tmp", "cache", "home"):
+            if not (private / part).is_dir() or (private / part).is_symlink():
+                # User code may have put something else there.
+                (private / part).unlink(missing_ok=True)
             (private / part).mkdir(parents=True, exist_ok=True)
         ours, theirs = pair()
         read_end, write_end = os.pipe()
@@ -406,6 +431,7 @@ class Fleet:
         for process in known:
             process.helpers = []
         self.orphans = []
+        self.ended = self._ask_ended() + sum(_ended_below_ns(process.pid) for process in known)
         for pid, parent in parents_below(self._process.pid).items():
             if pid in ours or pid in owners:
                 continue
@@ -415,6 +441,15 @@ class Fleet:
             found[pid] = _cpu_ns(pid)
             (self.orphans if owner is None else owner.helpers).append(pid)
         return found
+
+    def _ask_ended(self) -> int:
+        """CPU time in ns of orphans that have ended, each counted with a little that its start took."""
+        try:
+            self._supervisor.send({"op": "ended"})
+            answer = self._supervisor.receive(10)
+        except (ChannelClosed, ChannelTimeout, ChannelForged):
+            return 0
+        return int(answer["cpu_ns"]) + _START_NS * int(answer["orphans"])
 
     def someone_forked(self) -> bool:
         """Whether any process or thread was started since the last call; cheap, unlike `strangers`."""
@@ -491,7 +526,8 @@ class Fleet:
         for pid in pids:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 used += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-                pids += [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    pids += [int(p) for p in (task / "children").read_text().split()]
         if used > self._memory_limit:
             process.over_memory = used
             for pid in reversed(pids):

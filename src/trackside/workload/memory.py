@@ -7,6 +7,7 @@ process, opened by the worker through CUDA IPC, so that no byte crosses the bus 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 from dataclasses import asdict, dataclass
@@ -109,6 +110,8 @@ class Arena:
         """A new arena and the descriptor to pass on."""
         fd = os.memfd_create("trackside-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, shape.total)
+        # Else the other side could cut it off under this one's feet.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         arena = cls.open_host(shape, fd)
         for slot in range(shape.slots):
             _memmove(arena.base + shape.guard_at(slot), _GUARD, _PAGE)

@@ -50,11 +50,17 @@ _SECOND_NUMBERS = 0x40000000
 # sched_setaffinity, sched_setscheduler, sched_setattr, setpriority, ioprio_set: an arm keeps its cores.
 # ptrace, process_vm_readv, process_vm_writev, pidfd_getfd: other processes are none of its business.
 # io_uring_setup, _enter and _register: its kernel threads run on cores of their own.
-# Last, prlimit64: for the own process (0) only, since one with the same user id could limit the judge.
+# add_key, request_key, keyctl: keys are the user's.
+_X86_64 = (203, 144, 314, 141, 251, 101, 310, 311, 438, 425, 426, 427, 248, 249, 250)
+_AARCH64 = (122, 119, 274, 140, 30, 117, 270, 271, 438, 425, 426, 427, 217, 218, 219)
+# Then prlimit64, for other processes than the own (0), since one with the same user id could limit the judge;
+# prctl, for PR_SET_CHILD_SUBREAPER, since orphans belong to the supervisor; and socket, by which one asks
+# daemons outside (a path is no file to Landlock), for all but accelerators, whose driver asks its own.
 _DENIED = {
-    "x86_64": (0xC000003E, (203, 144, 314, 141, 251, 101, 310, 311, 438, 425, 426, 427), 302),
-    "aarch64": (0xC00000B7, (122, 119, 274, 140, 30, 117, 270, 271, 438, 425, 426, 427), 261),
+    "x86_64": (0xC000003E, _X86_64, 302, 157, 41),
+    "aarch64": (0xC00000B7, _AARCH64, 261, 167, 198),
 }
+_JOIN_SESSION_KEYRING, _KEYCTL = 1, {"x86_64": 250, "aarch64": 219}
 
 # Folders that an interpreter, a compiler and the CUDA libraries read. The run store is not among them.
 _READABLE = (
@@ -112,14 +118,23 @@ def close_other_descriptors(keep: Iterable[int]) -> None:
         low = max(low, fd + 1)
 
 
-def enter(readable: Iterable[str], writable: Iterable[str], disabled: Iterable[str] = ()) -> Isolation:
-    """Give up what user code does not need. `disabled` names layers to leave out (tests use it)."""
+def enter(
+    readable: Iterable[str], writable: Iterable[str], disabled: Iterable[str] = (), sockets: bool = False
+) -> Isolation:
+    """Give up what user code does not need.
+
+    Args:
+        disabled: layers to leave out (tests use it).
+        sockets: leave it sockets, which the drivers of accelerators may want.
+    """
     isolation = Isolation()
     skip = set(disabled)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if (keyctl := _KEYCTL.get(os.uname().machine)) is not None:
+        _libc.syscall(keyctl, _JOIN_SESSION_KEYRING, None)
     _enter_namespaces(isolation, skip)
     _restrict_files_and_signals(isolation, list(readable), list(writable), skip)
-    _deny_system_calls(isolation, skip)
+    _deny_system_calls(isolation, skip, sockets)
     return isolation
 
 
@@ -170,8 +185,9 @@ def _restrict_files_and_signals(
     _allow(ruleset, "/dev", _FS_READ_DIR)
     for device in (path for pattern in _DEVICES for path in Path("/dev").glob(pattern)):
         _allow(ruleset, str(device), read | _FS_WRITE_FILE | (handled & (1 << 14)))
-    # The CUDA driver names its threads in /proc/self/task; the rest of /proc (sysctls) stays read-only.
-    _allow(ruleset, f"/proc/{os.getpid()}", read | _FS_WRITE_FILE | (handled & (1 << 14)))
+    # The CUDA driver names its threads in /proc/self/task; the rest of /proc (sysctls, the priority of the
+    # session) stays read-only.
+    _allow(ruleset, f"/proc/{os.getpid()}/task", read | _FS_WRITE_FILE | (handled & (1 << 14)))
     for path in writable:
         _allow(ruleset, path, handled)
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -187,30 +203,39 @@ def _restrict_files_and_signals(
     os.close(ruleset)
 
 
-def _deny_system_calls(isolation: Isolation, skip: set[str]) -> None:
+def _deny_system_calls(isolation: Isolation, skip: set[str], sockets: bool) -> None:
     """Answer EPERM to calls that reach for other cores, priorities or processes; all others are allowed."""
     machine = os.uname().machine
     if "seccomp" in skip or machine not in _DENIED:
         reason = "switched off" if "seccomp" in skip else f"no table for {machine}"
         isolation.missing.append(f"system call filter: {reason}")
         return
-    architecture, numbers, limits = _DENIED[machine]
-    count = len(numbers)
-    # Jumps count the lines between; the last line refuses, the one before it allows. A 32-bit call, which any
-    # process can make, has other numbers and is refused whatever it is.
-    program = [
-        (_BPF_LOAD, 0, 0, _SECCOMP_ARCHITECTURE_AT),
-        (_BPF_JUMP_EQUAL, 0, count + 6, architecture),
-        (_BPF_LOAD, 0, 0, _SECCOMP_NUMBER_AT),
-        (_BPF_JUMP_AT_LEAST, count + 4, 0, _SECOND_NUMBERS),
-        *((_BPF_JUMP_EQUAL, count - i + 3, 0, number) for i, number in enumerate(numbers)),
-        (_BPF_JUMP_EQUAL, 0, 2, limits),
-        (_BPF_LOAD, 0, 0, _SECCOMP_FIRST_AT),
-        (_BPF_JUMP_EQUAL, 0, 1, 0),
-        (_BPF_RETURN, 0, 0, _SECCOMP_ALLOW),
-        (_BPF_RETURN, 0, 0, _SECCOMP_ERRNO | errno.EPERM),
+    architecture, numbers, limits, control, socket = _DENIED[machine]
+    # Each line: what to do, where to go on if it holds and if not (None: the next line), and with what. A
+    # 32-bit call, which any process can make, has other numbers and is refused whatever it is.
+    refused = [*numbers] if sockets else [*numbers, socket]
+    program: list[tuple[int, str | None, str | None, int]] = [
+        (_BPF_LOAD, None, None, _SECCOMP_ARCHITECTURE_AT),
+        (_BPF_JUMP_EQUAL, None, "refuse", architecture),
+        (_BPF_LOAD, None, None, _SECCOMP_NUMBER_AT),
+        (_BPF_JUMP_AT_LEAST, "refuse", None, _SECOND_NUMBERS),
+        *((_BPF_JUMP_EQUAL, "refuse", None, number) for number in refused),
+        (_BPF_JUMP_EQUAL, "limits", None, limits),
+        (_BPF_JUMP_EQUAL, "control", "allow", control),
+        (_BPF_LOAD, None, None, _SECCOMP_FIRST_AT),
+        (_BPF_JUMP_EQUAL, "allow", "refuse", 0),
+        (_BPF_LOAD, None, None, _SECCOMP_FIRST_AT),
+        (_BPF_JUMP_EQUAL, "refuse", "allow", _PR_SET_CHILD_SUBREAPER),
+        (_BPF_RETURN, None, None, _SECCOMP_ALLOW),
+        (_BPF_RETURN, None, None, _SECCOMP_ERRNO | errno.EPERM),
     ]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *line) for line in program))
+    end = len(program)
+    places = {"limits": end - 6, "control": end - 4, "allow": end - 2, "refuse": end - 1}
+    lines = [
+        struct.pack("<HBBI", what, *(0 if to is None else places[to] - at - 1 for to in (yes, no)), value)
+        for at, (what, yes, no, value) in enumerate(program)
+    ]
+    code = ctypes.create_string_buffer(b"".join(lines))
     header = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(code))
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) == 0:

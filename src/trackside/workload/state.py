@@ -2,30 +2,48 @@
 
 State is what hangs together from what `setup` returned: parameters, buffers and plain attributes of modules,
 moments of optimizers, entries of containers, attributes and slots of other objects. What only a closure or a
-global variable holds is not found.
+global variable holds is not found. The state's own classes have no say in what is found, nor does their code
+run: it would do so between timed calls, with the next inputs in place.
 """
 
 from __future__ import annotations
 
+import array
 import collections
-import contextlib
 import logging
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from operator import is_
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["Snapshot", "leaves", "walk"]
+from trackside.workload import tree
+
+__all__ = ["Snapshot", "leaves", "unseen", "walk"]
 
 _MAX_DEPTH = 8
-_NUMBERS = (bool, int, float)
-# More are a table (a vocabulary, say) that no call changes.
-_MOST_NUMBERS = 1000
-_clone = torch.Tensor.clone
-_detach = torch.Tensor.detach
+# By id: a class of classes could define what `==` and `hash` of its classes do.
+_NUMBERS = frozenset(map(id, (bool, int, float)))
+# A container of more numbers (a vocabulary, say) has one leaf for all of them.
+_LARGE_TABLE = 1000
+# Numbers beyond so many have one leaf together: each takes 100 bytes of a message.
+_MOST_NUMBERS = 10_000
+_REST = "(further numbers)"
+
+_Torch: Any = torch
+_Base = _Torch._C.TensorBase
+_mkldnn = _Torch._mkldnn
+_clone, _detach, _copy = torch.Tensor.clone, torch.Tensor.detach, torch.Tensor.copy_
+_get_data, _set_data = _Base.data.__get__, _Base.data.__set__
+_set_grad = _Base.grad.__set__
+_layout = _Base.layout.__get__
+_to_dense = torch.Tensor.to_dense
+_from_numpy, _strided = torch.from_numpy, torch.strided
+_class_dict = type.__dict__["__dict__"].__get__
+_class_mro = type.__dict__["__mro__"].__get__
 
 _OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
 # Neither state themselves nor an owner of any.
@@ -42,158 +60,438 @@ _CLOSED = (
     torch.Generator,
     logging.Logger,
 )
+# Those that are met most, by id, since looking a class up in a tuple of twelve takes its time.
+_EMPTY = frozenset(map(id, (type(None), *_CLOSED)))
+_NOT_ENTERED = (np.ndarray, *_CLOSED)
+_NOT_REFILLED = (np.ndarray, torch.optim.Optimizer, tuple, *_CLOSED)
+_CONTAINERS = (dict, list, tuple, collections.deque, set, frozenset)
+# What a packed tensor keeps its numbers in; all of it lies in the tensor's own memory.
+_PARTS: dict[torch.layout, dict[str, Callable[[Any], torch.Tensor]]] = {
+    torch.sparse_coo: {"indices": torch.Tensor._indices, "values": torch.Tensor._values},
+    **{
+        layout: {
+            "crow_indices": torch.Tensor.crow_indices,
+            "col_indices": torch.Tensor.col_indices,
+            "values": torch.Tensor.values,
+        }
+        for layout in (torch.sparse_csr, torch.sparse_bsr)
+    },
+    **{
+        layout: {
+            "ccol_indices": torch.Tensor.ccol_indices,
+            "row_indices": torch.Tensor.row_indices,
+            "values": torch.Tensor.values,
+        }
+        for layout in (torch.sparse_csc, torch.sparse_bsc)
+    },
+}
+
+Leaf = torch.Tensor | float
 
 
 def walk(value: Any) -> dict[str, torch.Tensor]:
-    """Every dense tensor reachable from `value`, numpy arrays among them as tensors on the same memory."""
-    return {path: leaf for path, leaf in leaves(value).items() if isinstance(leaf, torch.Tensor)}
-
-
-def leaves(value: Any) -> dict[str, torch.Tensor | float]:
-    """The tensors that `walk` finds, and every plain number."""
-    found: dict[str, torch.Tensor | float] = {}
-    plain = 0
-    for path, item in _reached(value, "", set(), _MAX_DEPTH):
-        if isinstance(item, torch.Tensor):
-            # What is packed (sparse, MKL-DNN) is its owner's affair: there is no common form to compare.
-            if item.layout is torch.strided:
-                found[path or "state"] = item
-                if item.grad is not None and item.grad.layout is torch.strided:
-                    found[f"{path}.grad"] = item.grad
-        elif isinstance(item, np.ndarray):
-            # Not all of numpy's types and strides are torch's too.
-            with contextlib.suppress(TypeError, ValueError):
-                found[path or "state"] = torch.from_numpy(item)
-        elif type(item) in _NUMBERS and plain < _MOST_NUMBERS:
-            found[path or "state"] = item
-            plain += 1
+    """Every tensor reachable from `value`, numpy arrays among them as tensors on the same memory."""
+    found: dict[str, torch.Tensor] = {}
+    for path, item in _reached(value, "", set(), _MAX_DEPTH, numbers=False):
+        kind = type(item)
+        if tree.is_tensor(item):
+            found.update(_tensors(path, item))
+        elif issubclass(kind, np.ndarray) or kind is bytearray or kind is array.array:
+            made, shared = _array(item)
+            if made is not None and shared:
+                found[path or "state"] = made
     return found
 
 
-def _reached(value: Any, path: str, seen: set[int], depth: int) -> Iterator[tuple[str, Any]]:
-    """Whatever can be reached, each object once; numbers wherever they stand."""
-    if type(value) in _NUMBERS:
-        yield path, value
+def leaves(value: Any) -> dict[str, Leaf]:
+    """The tensors that `walk` finds, copies of arrays that torch has no view of, and every plain number."""
+    found: dict[str, Leaf] = {}
+    rest: list[float] = []
+    single = 0
+    for path, item in _reached(value, "", set(), _MAX_DEPTH):
+        kind = type(item)
+        if tree.is_tensor(item):
+            found.update(_tensors(path, item))
+            if _layout(item) is _mkldnn:
+                found[path or "state"] = _to_dense(_detach(item))
+        elif issubclass(kind, np.ndarray) or kind is bytearray or kind is array.array:
+            made, _shared = _array(item)
+            if made is not None:
+                found[path or "state"] = made
+        elif kind is _Table:
+            found[f"{path}[:]"] = _numbers(item.numbers)
+        elif id(kind) in _NUMBERS:
+            if single < _MOST_NUMBERS:
+                found[path or "state"] = item
+                single += 1
+            else:
+                rest.append(item)
+    if rest:
+        found[_REST] = _numbers(rest)
+    return found
+
+
+def unseen(value: Any) -> dict[str, str]:
+    """What is reachable and may hold numbers, but cannot be looked at, and as what."""
+    found: dict[str, str] = {}
+    for path, item in _reached(value, "", set(), _MAX_DEPTH):
+        kind = type(item)
+        if tree.is_tensor(item):
+            layout = _layout(item)
+            if not (layout is _strided or layout is _mkldnn or layout in _PARTS):
+                found[path or "state"] = f"tensor with layout {layout}"
+        elif issubclass(kind, torch.Tensor):
+            if not any(tree.is_tensor(inner) for _, inner in _inside(item)):
+                found[path or "state"] = f"{tree.facts_of('', item)['kind']}, no plain tensor"
+        elif issubclass(kind, np.ndarray):
+            if _array(item)[0] is None:
+                found[path or "state"] = "numpy array of objects"
+        elif issubclass(kind, set | frozenset) and not all(
+            id(type(entry)) in _NUMBERS or type(entry) is str or type(entry) is bytes
+            for entry in _entries_of_set(item)
+        ):
+            found[path or "state"] = "set of other things than numbers"
+    return found
+
+
+def _tensors(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """A tensor with its gradient, or the parts of one that is packed."""
+    layout = _layout(tensor)
+    if layout is _strided:
+        yield path or "state", tensor
+        held = tree.gradient(tensor)
+        if tree.is_tensor(held) and _layout(held) is _strided:
+            yield f"{path}.grad", held
+    else:
+        for name, part in _PARTS.get(layout, {}).items():
+            yield f"{path}.{name}", part(_detach(tensor))
+
+
+def _array(item: Any) -> tuple[torch.Tensor | None, bool]:
+    """An array as a tensor, and whether that lies on the same memory; None where it holds Python objects."""
+    if type(item) is bytearray or type(item) is array.array:
+        # Not on the same memory: an array that is looked at through another object cannot grow.
+        return torch.tensor(np.frombuffer(bytes(memoryview(item)), dtype=np.uint8).copy()), False
+    plain = np.ndarray.view(item, np.ndarray)
+    if plain.dtype.hasobject:
+        return None, False
+    if plain.flags.writeable:
+        try:
+            return _from_numpy(plain), True
+        except (TypeError, ValueError):
+            pass
+    # Torch has neither all of numpy's types nor strides below zero.
+    kind = plain.dtype.kind
+    if kind in "fc" and plain.dtype.itemsize > (8 if kind == "f" else 16):
+        plain = plain.astype(np.complex128 if kind == "c" else np.float64)
+    elif kind in "fciub":
+        plain = plain.astype(plain.dtype.newbyteorder("="))
+    else:
+        plain = np.frombuffer(plain.tobytes(), dtype=np.uint8)
+    return torch.tensor(np.array(plain, order="C")), False
+
+
+def _numbers(values: list[float]) -> torch.Tensor:
+    """Plain numbers as one tensor: of integers where all are, and these small enough."""
+    if not any(type(value) is float for value in values):
+        try:
+            return torch.tensor(values, dtype=torch.int64)
+        except (OverflowError, RuntimeError):
+            pass
+    return torch.tensor([_float(value) for value in values], dtype=torch.float64)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+class _Table:
+    """Numbers of one container, taken together."""
+
+    def __init__(self, numbers: list[float]) -> None:
+        self.numbers = numbers
+
+
+def _reached(
+    value: Any, path: str, seen: set[int], depth: int, numbers: bool = True
+) -> Iterator[tuple[str, Any]]:
+    """Whatever can be reached, each object once; numbers anywhere, those of a large table as one."""
+    kind = type(value)
+    if id(kind) in _NUMBERS:
+        if numbers:
+            yield path, value
         return
-    if depth == 0 or id(value) in seen:
+    if id(kind) in _EMPTY or depth == 0 or id(value) in seen:
         return
     seen.add(id(value))
     yield path, value
-    for name, item in _inside(value):
-        inner = path + name if name[0] in ".[" else f"{path}.{name}" if path else name
-        yield from _reached(item, inner, seen, depth - 1)
-
-
-def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    """Name and value of what an object holds."""
-    if isinstance(value, (torch.Tensor, np.ndarray, *_CLOSED)):
+    if tree.is_tensor(value):
         return
-    if isinstance(value, torch.nn.Module):
-        yield from value.named_parameters()
-        yield from value.named_buffers()
-        for prefix, module in value.named_modules():
-            if isinstance(module, torch.jit.ScriptModule):
-                continue
-            for name, item in vars(module).items():
-                if name not in _OF_EVERY_MODULE and not isinstance(item, torch.nn.Module):
-                    yield f"{prefix}.{name}" if prefix else name, item
-    elif isinstance(value, torch.optim.Optimizer):
-        parameters = [p for group in value.param_groups for p in group["params"]]
-        for i, parameter in enumerate(parameters):
-            yield f".state[{i}]", value.state.get(parameter, {})
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield f"[{key!r}]", item
-    elif isinstance(value, tuple | list | collections.deque):
-        for i, item in enumerate(value):
-            yield f"[{i}]", item
+    inside = _inside(value, numbers)
+    if numbers and issubclass(kind, _CONTAINERS):
+        inside = list(inside)
+        plain = [item for _, item in inside if id(type(item)) in _NUMBERS]
+        if len(plain) > _LARGE_TABLE:
+            yield path, _Table(plain)
+            inside = [(name, item) for name, item in inside if id(type(item)) not in _NUMBERS]
+    for name, item in inside:
+        inner = path + name if name[0] in ".[{" else f"{path}.{name}" if path else name
+        yield from _reached(item, inner, seen, depth - 1, numbers)
+
+
+def _inside(value: Any, numbers: bool = True) -> Iterable[tuple[str, Any]]:
+    """Name and value of what an object holds; without `numbers`, those in containers are left out."""
+    kind = type(value)
+    if tree.is_tensor(value) or issubclass(kind, _NOT_ENTERED):
+        return
+    if issubclass(kind, torch.nn.Module):
+        modules = _modules(value)
+        for held in ("_parameters", "_buffers"):
+            for prefix, own in modules:
+                for name, item in _entries(own.get(held)):
+                    yield prefix + name, item
+        for prefix, own in modules:
+            if own.get("_c") is None and "_actual_script_module" not in own:
+                for name, item in own.items():
+                    if name not in _OF_EVERY_MODULE and not issubclass(type(item), torch.nn.Module):
+                        yield prefix + name, item
+    elif issubclass(kind, torch.optim.Optimizer):
+        own = _named(tree.attributes(value))
+        kept = {id(key): item for key, item in _pairs(own.get("state"))}
+        for i, parameter in enumerate(_parameters(own)):
+            yield f".state[{i}]", kept.get(id(parameter), {})
+    elif issubclass(kind, dict):
+        for i, (key, item) in enumerate(_pairs(value)):
+            if numbers or id(type(item)) not in _NUMBERS:
+                yield f"[{tree.key_name(key, i)}]", item
+    elif issubclass(kind, set | frozenset):
+        plain = sorted(entry for entry in _entries_of_set(value) if id(type(entry)) in _NUMBERS)
+        for i, item in enumerate(plain):
+            yield f"{{{i}}}", item
+    elif issubclass(kind, tuple | list | collections.deque):
+        for i, item in enumerate(_items(value)):
+            if numbers or id(type(item)) not in _NUMBERS:
+                yield f"[{i}]", item
     else:
-        for name, item in (_attributes(value) | _slots(value)).items():
+        for name, item in _named(tree.attributes(value)).items():
+            yield f".{name}", item
+        for name, _slot, item in _slots(value):
             yield f".{name}", item
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    """An object's own attribute dict."""
-    held = getattr(value, "__dict__", None)
-    return held if isinstance(held, dict) else {}
+def _modules(module: Any, prefix: str = "", seen: set[int] | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """A module and those below it, each once: path with a dot at its end, and attributes."""
+    seen = set() if seen is None else seen
+    if id(module) in seen or not issubclass(type(module), torch.nn.Module):
+        return []
+    seen.add(id(module))
+    own = _named(tree.attributes(module))
+    scripted = own.get("_c")
+    if type(scripted) is torch._C.ScriptModule:
+        return _scripted(scripted, prefix)
+    if "_actual_script_module" in own:
+        return [
+            (prefix, {"_actual_script_module": None}),
+            *_modules(own["_actual_script_module"], prefix, seen),
+        ]
+    found = [(prefix, own)]
+    for name, inner in _entries(own.get("_modules")):
+        found += _modules(inner, f"{prefix}{name}.", seen)
+    return found
 
 
-def _slots(value: Any) -> dict[str, Any]:
-    named = [n for kind in type(value).__mro__ for n in _names(vars(kind).get("__slots__", ()))]
-    return {n: getattr(value, n) for n in named if n not in ("__dict__", "__weakref__") and hasattr(value, n)}
+def _scripted(module: Any, prefix: str) -> list[tuple[str, dict[str, Any]]]:
+    """A compiled module's, which has no attributes in Python."""
+    library: Any = torch._C
+    held = {
+        "_c": module,
+        "_parameters": dict(library.ParameterDict(module).items()),
+        "_buffers": dict(library.BufferDict(module).items()),
+    }
+    found = [(prefix, held)]
+    for name, inner in library.ModuleDict(module).items():
+        found += _scripted(inner, f"{prefix}{name}.")
+    return found
 
 
-def _names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+def _parameters(optimizer: dict[str, Any]) -> Iterator[Any]:
+    """An optimizer's parameters in the order of its groups."""
+    for group in _items(optimizer.get("param_groups")):
+        for name, held in _entries(group):
+            if name == "params":
+                yield from _items(held)
+
+
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    return list(dict.items(value)) if issubclass(type(value), dict) else []
+
+
+def _entries(value: Any) -> list[tuple[str, Any]]:
+    """Entries of a dict, those whose keys are strings."""
+    return [entry for entry in _pairs(value) if type(entry[0]) is str]
+
+
+def _named(held: dict[str, Any]) -> dict[str, Any]:
+    """The same entries in a dict of our own: looking one up there asks no key of another kind."""
+    return {key: item for key, item in dict.items(held) if type(key) is str}
+
+
+def _items(value: Any) -> list[Any]:
+    for kind in (list, tuple, collections.deque):
+        if issubclass(type(value), kind):
+            return list(kind.__iter__(value))
+    return []
+
+
+def _entries_of_set(value: Any) -> list[Any]:
+    kind: Any = set if issubclass(type(value), set) else frozenset
+    return list(kind.__iter__(value))
+
+
+def _slots(value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Name, descriptor and content of what an object keeps in slots."""
+    for base in _class_mro(type(value)):
+        names = _class_dict(base)
+        if any(type(name) is str and name == "__slots__" for name in names):
+            for name, slot in names.items():
+                if type(name) is str and type(slot) is types.MemberDescriptorType:
+                    try:
+                        yield name, slot, slot.__get__(value)
+                    except AttributeError:
+                        continue
 
 
 def _refills(value: Any) -> Iterator[Callable[[], None]]:
     """What puts back an object's entries and attributes that `run` may reassign."""
-    if isinstance(value, (torch.Tensor, np.ndarray, torch.optim.Optimizer, tuple, *_CLOSED)):
+    kind = type(value)
+    if tree.is_tensor(value) or issubclass(kind, _NOT_REFILLED):
         return
     held: list[Any] = []
-    if isinstance(value, torch.nn.Module):
-        for module in value.modules():
-            held += [vars(module), module._parameters, module._buffers, module._modules]
-    elif isinstance(value, dict | list | collections.deque):
+    if issubclass(kind, torch.nn.Module):
+        for module in _unscripted(value):
+            attributes = tree.attributes(module)
+            own = _named(attributes)
+            held += [attributes, own.get("_parameters"), own.get("_buffers"), own.get("_modules")]
+    elif issubclass(kind, dict | list | collections.deque | set):
         held = [value]
+    elif kind is bytearray or kind is array.array:
+        return
     else:
-        held = [_attributes(value)]
-        if kept := _slots(value):
+        held = [tree.attributes(value)]
+        if kept := [(slot, item) for _name, slot, item in _slots(value)]:
             yield partial(_reset_slots, value, kept)
     for container in held:
-        yield partial(_refill, container, dict(container) if isinstance(container, dict) else list(container))
+        if issubclass(type(container), dict):
+            keys, values = list(dict.keys(container)), list(dict.values(container))
+            yield partial(_refill_dict, container, keys, values)
+        elif issubclass(type(container), set):
+            yield partial(_refill_set, container, _entries_of_set(container))
+        elif issubclass(type(container), list | collections.deque):
+            yield partial(_refill, container, _items(container))
 
 
-def _reset_slots(value: Any, kept: dict[str, Any]) -> None:
-    for name, item in kept.items():
-        object.__setattr__(value, name, item)
+def _unscripted(module: Any, seen: set[int] | None = None) -> Iterator[Any]:
+    """A module and those below it whose attributes are kept in Python."""
+    seen = set() if seen is None else seen
+    if id(module) in seen or not issubclass(type(module), torch.nn.Module):
+        return
+    seen.add(id(module))
+    own = _named(tree.attributes(module))
+    if "_c" in own or "_actual_script_module" in own:
+        return
+    yield module
+    for _name, inner in _entries(own.get("_modules")):
+        yield from _unscripted(inner, seen)
 
 
-def _refill(container: Any, kept: Any) -> None:
-    if len(container) == len(kept) and all(
-        a is b
-        for a, b in zip(
-            container.values() if isinstance(container, dict) else container,
-            kept.values() if isinstance(kept, dict) else kept,
-            strict=True,
-        )
+def _reset_slots(value: Any, kept: list[tuple[Any, Any]]) -> None:
+    for slot, item in kept:
+        slot.__set__(value, item)
+
+
+def _refill_dict(container: Any, keys: list[Any], values: list[Any]) -> None:
+    if (
+        dict.__len__(container) == len(keys)
+        and all(map(is_, dict.values(container), values))
+        and all(map(is_, dict.keys(container), keys))
     ):
         return
-    container.clear()
-    if isinstance(container, dict):
-        container.update(kept)
-    else:
-        container.extend(kept)
+    dict.clear(container)
+    for key, item in zip(keys, values, strict=True):
+        dict.__setitem__(container, key, item)
+
+
+def _refill_set(container: Any, kept: list[Any]) -> None:
+    if set.__len__(container) == len(kept) and all(map(is_, set.__iter__(container), kept)):
+        return
+    set.clear(container)
+    set.update(container, kept)
+
+
+def _refill(container: Any, kept: list[Any]) -> None:
+    kind: Any = list if issubclass(type(container), list) else collections.deque
+    if kind.__len__(container) == len(kept) and all(map(is_, kind.__iter__(container), kept)):
+        return
+    kind.clear(container)
+    kind.extend(container, kept)
 
 
 class Snapshot:
     """A state as it was, to be restored before each checked call."""
 
     def __init__(self, state: Any) -> None:
-        reached = [item for _, item in _reached(state, "", set(), _MAX_DEPTH)]
-        self._tensors = [(tensor, tensor.data, _clone(_detach(tensor))) for tensor in walk(state).values()]
+        reached = [item for _, item in _reached(state, "", set(), _MAX_DEPTH, numbers=False)]
+        self._tensors = [
+            (tensor, type(tensor), _get_data(tensor), _clone(_detach(tensor)))
+            for tensor in walk(state).values()
+        ]
+        self._arrays: list[tuple[Any, Any]] = []
+        for item in reached:
+            if issubclass(type(item), np.ndarray):
+                plain = np.ndarray.view(item, np.ndarray)
+                if plain.flags.writeable and not _array(item)[1]:
+                    self._arrays.append((plain, plain.copy()))
+            elif type(item) is bytearray or type(item) is array.array:
+                self._arrays.append((item, item[:]))
         self._refills = [refill for item in reached for refill in _refills(item)]
         self._gradients = [
-            (p, p.grad) for m in reached if isinstance(m, torch.nn.Module) for p in m.parameters()
+            (parameter, tree.gradient(parameter))
+            for item in reached
+            if issubclass(type(item), torch.nn.Module)
+            for _prefix, own in _modules(item)
+            for _name, parameter in _entries(own.get("_parameters"))
+            if tree.is_tensor(parameter)
         ]
-        self._optimizers = [
-            (o, [dict(g) for g in o.param_groups])
-            for o in reached
-            if isinstance(o, torch.optim.Optimizer) and not o.state
-        ]
+        self._optimizers: list[tuple[Any, list[tuple[Any, list[tuple[str, Any]]]]]] = []
+        for item in reached:
+            if issubclass(type(item), torch.optim.Optimizer):
+                own = _named(tree.attributes(item))
+                groups = [(group, list(_entries(group))) for group in _items(own.get("param_groups"))]
+                self._optimizers.append((None if _pairs(own.get("state")) else own.get("state"), groups))
 
     def restore(self) -> None:
         for refill in self._refills:
             refill()
         with torch.no_grad():
-            for tensor, data, saved in self._tensors:
+            for tensor, kind, data, saved in self._tensors:
+                if type(tensor) is not kind:
+                    raise TypeError("a tensor of the state was given another class")
                 # .data: the copy must not count as a mutation that autograd sees.
-                tensor.data = data
-                tensor.data.copy_(saved)
+                _set_data(tensor, data)
+                _copy(_get_data(tensor), saved)
+            for item, kept in self._arrays:
+                # An array of numpy's keeps its size.
+                item[... if type(item) is np.ndarray else slice(None)] = kept
         for parameter, gradient in self._gradients:
-            parameter.grad = gradient
-        for optimizer, groups in self._optimizers:
-            optimizer.state.clear()
-            for group, saved_group in zip(optimizer.param_groups, groups, strict=True):
-                group.update({k: v for k, v in saved_group.items() if k != "params"})
+            if tree.is_tensor(parameter):
+                _set_grad(parameter, gradient)
+        for moments, groups in self._optimizers:
+            if moments is not None:
+                dict.clear(moments)
+            for group, saved_group in groups:
+                for name, item in saved_group:
+                    if name != "params":
+                        dict.__setitem__(group, name, item)

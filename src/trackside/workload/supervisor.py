@@ -24,6 +24,10 @@ __all__ = ["descendants", "main", "parents_below", "remove_tree", "signal_name",
 
 
 _REAP_SECONDS = 0.5
+_own: set[int] = set()
+"""Processes that this one started itself."""
+_ended = {"orphans": 0, "cpu_ns": 0}
+"""Orphans that came to this process and have ended, and the CPU time that they used."""
 
 
 def main(argv: list[str]) -> None:
@@ -49,6 +53,9 @@ def main(argv: list[str]) -> None:
                 channel.send({"pid": pid})
             elif request["op"] == "awake":
                 channel.send({"pids": [_start_awake(cpu) for cpu in request["cpus"]]})
+            elif request["op"] == "ended":
+                _reap()
+                channel.send(dict(_ended))
             elif request["op"] == "fallback":
                 fallback = request
                 channel.send({"ok": True})
@@ -90,6 +97,7 @@ def _start_template(fd: int, request: dict[str, Any]) -> int:
         cwd=request["folder"],
     )
     log.close()
+    _own.add(template.pid)
     return template.pid
 
 
@@ -97,6 +105,7 @@ def _start_awake(cpu: int) -> int:
     command = [sys.executable, "-P", "-m", "trackside.workload.awake", str(cpu), str(os.getpid())]
     quiet = subprocess.DEVNULL
     pid = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, cwd="/").pid
+    _own.add(pid)
     # At once, not when Python has started: the arms are timed meanwhile.
     with contextlib.suppress(ProcessLookupError):
         os.sched_setaffinity(pid, {cpu})
@@ -213,8 +222,11 @@ def _end_tree() -> int:
 
 def _reap() -> None:
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.wait4(-1, os.WNOHANG))[0]:
+            pid, _, used = ended
+            if pid not in _own:
+                _ended["orphans"] += 1
+                _ended["cpu_ns"] += round(1e9 * (used.ru_utime + used.ru_stime))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,12 @@ def _become(request: dict[str, Any], control: int, log: int) -> None:
         os.sched_setaffinity(0, request["cpus"])
         os.chdir(request["folder"])
         os.environ.update(request["environment"])
-        isolation = sandbox.enter(request["readable"], request["writable"], request["unprotected"])
+        isolation = sandbox.enter(
+            request["readable"],
+            request["writable"],
+            request["unprotected"],
+            sockets=request["device"] != "cpu",
+        )
         import torch
 
         torch.set_num_threads(request["threads"])

@@ -1,11 +1,14 @@
 """Nested arguments and outputs as leaves with a plain description, and back.
 
 Runs in workers and in the reference process. Facts of a tensor are read through methods captured at
-import, before user code can replace them.
+import, before user code can replace them. Nothing here calls what a value's own class, or the class of that,
+can define: it would run beside the clock, before the outputs are copied.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,11 +16,19 @@ import torch
 __all__ = [
     "DTYPES",
     "TensorFacts",
+    "address",
+    "attributes",
     "build",
     "describe_value",
     "dtype_name",
     "facts_of",
     "flatten",
+    "gradient",
+    "is_tensor",
+    "key_name",
+    "leaves",
+    "needs_gradient",
+    "shape_of",
     "span_bytes",
     "storage_range",
 ]
@@ -32,10 +43,21 @@ _dtype = _Base.dtype.__get__
 _device = _Base.device.__get__
 _layout = _Base.layout.__get__
 _requires_grad = _Base.requires_grad.__get__
+_grad = _Base.grad.__get__
 _is_conj = _Base.is_conj
 _is_neg = _Base.is_neg
 _storage_ptr = torch.UntypedStorage.data_ptr
 _storage_size = torch.UntypedStorage.nbytes
+# Captured too: who puts a class of its own in their place would be taken for them.
+_Tensor, _Parameter, _strided = torch.Tensor, torch.nn.Parameter, torch.strided
+_class_dict = type.__dict__["__dict__"].__get__
+_class_mro = type.__dict__["__mro__"].__get__
+_class_name = type.__dict__["__qualname__"].__get__
+_class_module = type.__dict__["__module__"].__get__
+# By address: a py_object would be asked for its `__class__`.
+_generic_dict = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyObject_GenericGetDict", ctypes.pythonapi)
+)
 
 DTYPES: dict[str, torch.dtype] = {
     str(d).removeprefix("torch."): d
@@ -44,8 +66,10 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 TensorFacts = dict[str, Any]
+Within = tuple[str, ...]
 
-_PLAIN = (type(None), bool, int, float, str)
+# By id: a class of classes could define what `==` and `hash` of its classes do.
+_PLAIN = frozenset(map(id, (type(None), bool, int, float, str)))
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -53,37 +77,97 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def flatten(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Leaves of nested tuples, lists and dicts, each with a path such as `[0].weights`."""
+    """Leaves of nested tuples, lists and dicts, each with a path such as `[0]['weights']`."""
+    return [(where, leaf) for where, leaf, _within in leaves(value, path)]
+
+
+def leaves(value: Any, path: str = "", within: Within = ()) -> Iterator[tuple[str, Any, Within]]:
+    """As `flatten`, each leaf with the kinds of the containers around it, from the outside in.
+
+    Lists and tuples are both a `sequence`: what a compiled extension returns is a list wherever Python code
+    has a tuple. So are the tuples of torch's own functions (torch.topk). One with named fields says which.
+    An empty container is a leaf, and the word for it its value.
+    """
     kind = type(value)
-    # Named tuples, and those that torch's own functions return (torch.topk), which have no `_fields`.
-    if kind in (tuple, list) or (issubclass(kind, tuple) and _has_named_fields(kind)):
-        return [
-            leaf
-            for i, item in enumerate(tuple.__iter__(value) if issubclass(kind, tuple) else value)
-            for leaf in flatten(item, f"{path}[{i}]")
-        ]
-    if issubclass(kind, dict):
+    sort: str = ""
+    items: Sequence[Any] = ()
+    if kind is tuple or kind is list:
+        sort, items = "sequence", value
+    elif issubclass(kind, tuple):
+        sort, items = _named_fields(kind), tuple(tuple.__iter__(value))
+    elif issubclass(kind, dict):
         # dict.items: a subclass such as a model's output class cannot answer for its contents.
-        return [leaf for key, item in dict.items(value) for leaf in flatten(item, f"{path}[{key!r}]")]
-    return [(path, value)]
+        entries = list(dict.items(value))
+        if not entries:
+            yield path, "an empty dict", within
+        for i, (key, item) in enumerate(entries):
+            yield from leaves(item, f"{path}[{key_name(key, i)}]", (*within, "dict"))
+        return
+    if not sort:
+        yield path, value, within
+    elif not items:
+        yield path, f"an empty {sort}", within
+    else:
+        for i, item in enumerate(items):
+            yield from leaves(item, f"{path}[{i}]", (*within, sort))
 
 
-def _has_named_fields(kind: type) -> bool:
-    # Not hasattr: a metaclass would have its say, after the clock has stopped.
-    return any(
-        "_fields" in names or "n_sequence_fields" in names
-        for names in (
-            type.__dict__["__dict__"].__get__(base) for base in type.__dict__["__mro__"].__get__(kind)
-        )
-    )
+def key_name(key: Any, position: int) -> str:
+    """A dict's key as a path shows it: by its value where that is plain, else by its type and place."""
+    return repr(key) if id(type(key)) in _PLAIN else f"<{_type_name(type(key))} {position}>"
+
+
+def _named_fields(kind: type) -> str:
+    """What sort of sequence a class of tuples is; empty where it has no fields."""
+    for base in _class_mro(kind):
+        for name, held in _class_dict(base).items():
+            if type(name) is not str:
+                continue
+            if name == "n_sequence_fields":
+                return "sequence"
+            if name == "_fields" and type(held) is tuple and all(type(field) is str for field in held):
+                return f"named tuple ({', '.join(held)})"
+    return ""
+
+
+def _type_name(kind: type) -> str:
+    return ".".join(name if type(name) is str else "?" for name in (_class_module(kind), _class_name(kind)))
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """An object's own attribute dict, whatever its class says about `__dict__`."""
+    try:
+        found = _generic_dict(id(value), None)
+    except AttributeError:
+        return {}
+    return found if issubclass(type(found), dict) else {}
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of torch's own class: one whose methods are torch's."""
+    kind = type(value)
+    return kind is _Tensor or kind is _Parameter
+
+
+def shape_of(value: Any) -> list[int]:
+    return list(_size(value))
+
+
+def gradient(value: Any) -> Any:
+    """A tensor's gradient, or None."""
+    return _grad(value)
+
+
+def needs_gradient(value: Any) -> bool:
+    return bool(_requires_grad(value))
 
 
 def facts_of(path: str, value: Any) -> TensorFacts:
     """A leaf in plain words; `kind` is `tensor`, `value` or, for anything else, the type's name."""
     kind = type(value)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
+    if kind is _Tensor or kind is _Parameter:
         layout = _layout(value)
-        if layout is not torch.strided:
+        if layout is not _strided:
             return {"path": path, "kind": f"tensor with layout {layout}"}
         shape, stride = tuple(_size(value)), tuple(_stride(value))
         device = _device(value)
@@ -103,14 +187,14 @@ def facts_of(path: str, value: Any) -> TensorFacts:
             "conj": bool(_is_conj(value)),
             "neg": bool(_is_neg(value)),
         }
-    if isinstance(value, _PLAIN) and kind in _PLAIN:
+    if id(kind) in _PLAIN:
         return {"path": path, "kind": "value", "value": describe_value(value)}
-    return {"path": path, "kind": f"{kind.__module__}.{kind.__qualname__}"}
+    return {"path": path, "kind": _type_name(kind)}
 
 
 def describe_value(value: Any) -> Any:
     """A plain value as JSON can carry it exactly."""
-    return {"float": value.hex()} if isinstance(value, float) else value
+    return {"float": value.hex()} if type(value) is float else value
 
 
 def address(value: Any) -> tuple[int, int]:
@@ -165,7 +249,7 @@ def specify(value: Any, tensors: list[torch.Tensor]) -> Any:
         }
     if isinstance(value, dict):
         return {"t": "dict", "items": [[describe_value(k), specify(v, tensors)] for k, v in value.items()]}
-    if type(value) in _PLAIN:
+    if id(type(value)) in _PLAIN:
         return {"t": "value", "v": describe_value(value)}
     if isinstance(value, torch.dtype | torch.device):
         raise TypeError(f"inputs hold a {type(value).__name__}; pass it as a string")

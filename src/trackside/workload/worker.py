@@ -6,7 +6,6 @@ It times what it runs, but decides nothing: outputs are checked and clocks compa
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import time
 import traceback
@@ -19,6 +18,7 @@ from trackside.records.errors import TracksideError
 from trackside.workload import cuda, flags, formats, integrity, memory, state, tree
 from trackside.workload.aliasing import Place, aliases, overlap
 from trackside.workload.channel import Channel
+from trackside.workload.digest import digest
 from trackside.workload.matmul import fastest_matmul
 from trackside.workload.memory import ALIGN, Arena, align
 from trackside.workload.sandbox import Isolation
@@ -52,6 +52,8 @@ class _Bench(Protocol):
     memory: memory.Memory
     hooks: set[str]
     """Interpreter hooks seen when a call returned."""
+    given: list[torch.Tensor]
+    """The tensors that were put in place last, whatever became of the containers they were given in."""
 
     def place(self, slot: int, mode: str, flushes: int, decoys: list[int]) -> Any: ...
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any: ...
@@ -68,6 +70,7 @@ class _HostBench:
         self.memory: memory.Memory = memory.HostMemory()
         self._arena, self._spec = arena, spec
         self.hooks: set[str] = set()
+        self.given: list[torch.Tensor] = []
         self._tensors: dict[int, list[torch.Tensor]] = {}
         self._wall: list[int] = []
         self._cpu: list[int] = []
@@ -80,7 +83,8 @@ class _HostBench:
         for i, facts in enumerate(self._spec["leaves"]):
             if facts["grad"]:
                 self._tensors[slot][i] = self._tensor(slot, facts)
-        return tree.build(self._spec["tree"], self._tensors[slot].__getitem__)
+        self.given = list(self._tensors[slot])
+        return tree.build(self._spec["tree"], self.given.__getitem__)
 
     def _tensor(self, slot: int, facts: dict[str, Any]) -> torch.Tensor:
         dtype = tree.DTYPES[facts["dtype"]]
@@ -133,6 +137,7 @@ class _CudaBench:
         self._flush = driver.allocate(_FLUSH_BYTES)
         self._events = [(driver.event(), driver.event()) for _ in range(max(32, arena.shape.slots))]
         self.hooks: set[str] = set()
+        self.given: list[torch.Tensor] = []
         self._host: list[int] = []
         self._places = []
         for facts in spec["leaves"]:
@@ -151,12 +156,11 @@ class _CudaBench:
         for source in (*(self._arena.inputs_at(other) for other in decoys), base):
             for _tensor, pointer, facts in self._places:
                 driver.copy(pointer, source + facts["offset"], facts["span"])
-
-        def leaf(i: int) -> torch.Tensor:
-            tensor, _pointer, facts = self._places[i]
-            return _detach(tensor).requires_grad_() if facts["grad"] else tensor
-
-        return tree.build(self._spec["tree"], leaf)
+        self.given = [
+            _detach(tensor).requires_grad_() if facts["grad"] else tensor
+            for tensor, _pointer, facts in self._places
+        ]
+        return tree.build(self._spec["tree"], self.given.__getitem__)
 
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
         driver = self.driver
@@ -181,8 +185,11 @@ class _CudaBench:
         return [tree.storage_range(tensor) for tensor, _pointer, _facts in self._places]
 
     def bent(self, slot: int) -> list[int]:
+        # One that needs a gradient is given as a tensor of its own over the same memory.
         return [
-            i for i, (tensor, pointer, facts) in enumerate(self._places) if _is_bent(tensor, facts, pointer)
+            i
+            for i, ((tensor, pointer, facts), given) in enumerate(zip(self._places, self.given, strict=True))
+            if _is_bent(tensor, facts, pointer) or _is_bent(given, facts, pointer)
         ]
 
     def copy_out(self, target: int, source: int, size: int, device: str) -> None:
@@ -274,10 +281,10 @@ class _Worker:
             self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
         )
         self._snapshot = None
-        return {"leaves": {path: list(t.shape) for path, t in state.walk(self._state).items()}}
+        return {"leaves": {path: tree.shape_of(t) for path, t in state.walk(self._state).items()}}
 
     def _op_parameters(self, request: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(self._state, torch.nn.Module):
+        if not issubclass(type(self._state), torch.nn.Module):
             return {"digest": None}
         return {"digest": formats.parameter_digest(self._state)}
 
@@ -290,7 +297,7 @@ class _Worker:
 
     def _op_statistics(self, request: dict[str, Any]) -> dict[str, Any]:
         """Give buffers of the candidate's own naming the running statistics that the baseline has."""
-        if isinstance(self._state, torch.nn.Module) and self._workload.init_noise.give_statistics(
+        if issubclass(type(self._state), torch.nn.Module) and self._workload.init_noise.give_statistics(
             self._state, request["statistics"]
         ):
             self._renew_snapshot()
@@ -353,7 +360,7 @@ class _Worker:
             modes = _active_modes()
             if modes:
                 return {"modes": modes, "index": index}
-            facts = self._copy_out(slot, output, args)
+            facts = self._copy_out(slot, output)
             leaves.append(facts if facts != last else "same")
             last = facts
             if keep:
@@ -370,14 +377,21 @@ class _Worker:
             "bent": sorted(bent),
         }
 
-    def _copy_out(self, slot: int, output: Any, args: Any) -> list[dict[str, Any]]:
+    def _copy_out(self, slot: int, output: Any) -> list[dict[str, Any]]:
         """Raw bytes of every output leaf into the arena, and what the leaves are."""
         assert self._arena is not None
-        found: list[tuple[str, Any]] = tree.flatten(output, "out")
-        inputs = _tensors(args)
+        found: list[tuple[str, Any]] = []
+        within: list[tree.Within] = []
+        for path, value, around in tree.leaves(output, "out"):
+            found.append((path, value))
+            within.append(around)
+        # What the caller holds; the containers that it was passed in are the call's to refill.
+        inputs = self._bench.given
         found += [(f"in:{i}", inputs[i]) for i in self._contract["inputs"]]
         found += [
-            (f"in:{i}.grad", t.grad) for i, t in enumerate(inputs) if t.requires_grad and t.grad is not None
+            (f"in:{i}.grad", gradient)
+            for i, t in enumerate(inputs)
+            if tree.is_tensor(t) and tree.needs_gradient(t) and (gradient := tree.gradient(t)) is not None
         ]
         if self._contract["state"]:
             now, names = state.leaves(self._state), self._contract["names"]
@@ -406,7 +420,10 @@ class _Worker:
                     at += align(size, ALIGN)
                     self._sizes.append(size)
             facts.append(fact)
-        owners = [(f"in:{i}", *tree.storage_range(t)) for i, t in enumerate(inputs)]
+        for fact, around in zip(facts, within, strict=False):
+            fact["within"] = list(around)
+        # One that was given another class is bent, and asking it would run that class's code.
+        owners = [(f"in:{i}", *tree.storage_range(t)) for i, t in enumerate(inputs) if tree.is_tensor(t)]
         owners.append(("exchange memory", *self._arena.range))
         shared = aliases(places, [*owners, *self._state_ranges])
         if "state" in shared.values():
@@ -456,8 +473,11 @@ class _Worker:
 
     def _drop_kept(self) -> None:
         self._kept = []
+        self._forget_peak()
+
+    def _forget_peak(self) -> None:
         if self._device != "cpu":
-            # What keeping outputs took is no need of the workload's.
+            # What keeping outputs took, or looking at the state, is no need of the workload's.
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def _op_matmul(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -471,8 +491,15 @@ class _Worker:
         return {}
 
     def _op_state_back(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Digests of the state leaves, to see which ones a call changes."""
-        return {"digests": {path: _digest(leaf) for path, leaf in state.leaves(self._state).items()}}
+        """Digests of the state's leaves, or of those asked for, to see which ones a call changes."""
+        self._bench.memory.synchronize()
+        self._peak = max(self._peak, self._device_peak())
+        found = state.leaves(self._state)
+        wanted = found if request.get("paths") is None else [p for p in request["paths"] if p in found]
+        key, moments = request.get("key", ""), request.get("moments", False)
+        digests = {path: digest(found[path], key, moments) for path in wanted}
+        self._forget_peak()
+        return {"digests": digests, "unseen": state.unseen(self._state) if wanted is found else {}}
 
     # -- facts -----------------------------------------------------------------------------------
 
@@ -511,25 +538,10 @@ def _share_memory(calls: list[list[Any]], inputs: list[tuple[int, int]]) -> bool
     return False
 
 
-def _tensors(args: Any) -> list[torch.Tensor]:
-    return [value for _, value in tree.flatten(args) if isinstance(value, torch.Tensor)]
-
-
 def _inductor_graphs_active() -> bool:
     """Whether torch.compile runs CUDA graphs in this process; their outputs are reused by design."""
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     return bool(trees and trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False))
-
-
-def _digest(leaf: torch.Tensor | float) -> list[float]:
-    """Two moments in float64 with position weights, and the size: cheap, and one changed element shows."""
-    if not isinstance(leaf, torch.Tensor):
-        # No tensor has a size below zero. Beyond a float's range all integers are alike.
-        return [float(leaf) if abs(leaf) < 1e300 else math.copysign(math.inf, leaf), 0.0, -1.0]
-    flat = leaf.detach().reshape(-1)
-    flat = (torch.view_as_real(flat).reshape(-1) if flat.is_complex() else flat).double()
-    weights = torch.linspace(1.0, 2.0, flat.numel(), dtype=torch.float64, device=flat.device)
-    return [float(flat.sum()), float((flat * weights).sum()), float(flat.numel())]
 
 
 def _explain(error: BaseException) -> dict[str, Any]:

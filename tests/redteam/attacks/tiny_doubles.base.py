@@ -1,0 +1,12 @@
+"""Doubles whose squares are zero, beside the large ones."""
+
+import torch
+
+
+def inputs(seed, device):
+    g = torch.Generator(device).manual_seed(seed)
+    return torch.randn(128, 256, generator=g, device=device, dtype=torch.float64)
+
+
+def run(x):
+    return torch.cat([torch.exp(torch.sin(x)) * 1e-170, x])
