@@ -19,6 +19,7 @@ from trackside.comparison.measure import (
     _start_orders,
     odd_freezes,
     plan_batch,
+    used_beside,
 )
 
 PLAN = Plan(
@@ -142,6 +143,11 @@ MS = 1_000_000
 )
 def test_freezes_with_more_than_stopping_takes_are_counted(ran: list[int], odd: int) -> None:
     assert odd_freezes(ran) == odd
+
+
+def test_helpers_are_charged_together_with_those_that_are_new_or_have_ended() -> None:
+    assert used_beside({1: 5, 2: 5}, {1: 9, 3: 2}, ended=7) == 4 + 2 + 7
+    assert used_beside({1: 5}, {1: 5}, ended=-3) == 0, "another pair of workers has fewer children behind it"
 
 
 def test_a_slot_holds_as_many_calls_of_the_baseline_as_fit_unless_the_candidate_is_far_slower() -> None:

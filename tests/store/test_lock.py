@@ -182,8 +182,9 @@ def test_a_note_that_cannot_be_erased_does_not_spoil_the_end_of_the_work(
     with DeviceLock("cpu", False, folder=tmp_path):
         monkeypatch.setattr(os, "ftruncate", refuse)
     monkeypatch.undo()
-    with DeviceLock("cpu", False, folder=tmp_path):
-        pass
+    assert (tmp_path / "cpu.lock").read_bytes(), "else nothing was left to erase"
+    with DeviceLock("cpu", False, folder=tmp_path) as again:
+        assert again.key == "cpu"
 
 
 @pytest.mark.parametrize("module_and_function", [(fcntl, "flock"), (os, "fstat")])

@@ -35,6 +35,7 @@ __all__ = [
     "odd_freezes",
     "plan_batch",
     "plan_flushes",
+    "used_beside",
 ]
 
 # Slots as short as the clocks allow, since drift between slots is what quads cannot cancel. On a GPU it is
@@ -441,11 +442,8 @@ def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
     if window_ns < _WATCH_NS and not now:
         return
     result.watched_at, after = time.monotonic_ns(), bench.strangers()
-    used = {pid: after[pid] - result.strangers.get(pid, 0) for pid in after}
-    ended, result.ended = bench.fleet.ended - result.ended, bench.fleet.ended
-    result.strangers = after
-    # All together: a crowd of helpers could share the work, and each be gone when it is looked at.
-    busy = max(ended, 0) + sum(used.values())
+    busy = used_beside(result.strangers, after, bench.fleet.ended - result.ended)
+    result.strangers, result.ended = after, bench.fleet.ended
     if bench.fleet.orphans:
         bench.ledger.failed(
             "no-leftovers",
@@ -454,11 +452,19 @@ def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
     elif busy > max(_FROZEN_NS, _STRANGER_SHARE * window_ns):
         bench.ledger.failed(
             "no-leftovers",
-            f"processes that a worker started ({len(used)} of them still there) used {busy / 1e6:.0f} ms of "
+            f"processes that a worker started ({len(after)} of them still there) used {busy / 1e6:.0f} ms of "
             f"CPU within {window_ns / 1e6:.0f} ms",
         )
     else:
         bench.ledger.passed("no-leftovers", "nothing of a frozen arm ran")
+
+
+def used_beside(before: dict[int, int], after: dict[int, int], ended: int) -> int:
+    """CPU time, in ns, of all processes that workers started, those that have `ended` since among them.
+
+    All together: a crowd of helpers could share the work, and each be gone when it is looked at.
+    """
+    return max(ended, 0) + sum(ns - before.get(pid, 0) for pid, ns in after.items())
 
 
 def odd_freezes(ran: Sequence[int]) -> int:
