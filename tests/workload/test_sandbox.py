@@ -211,7 +211,7 @@ def test_there_is_no_network_and_no_abstract_socket(confined: Confined) -> None:
             attempt("loopback", lambda: socket.create_connection(("127.0.0.1", {tcp.getsockname()[1]}), 1))
             attempt("abstract", lambda: socket.socket(socket.AF_UNIX).connect({name!r}))
         """,
-            sockets=True,
+            disabled=("seccomp",),
         )
     assert (found["loopback"], found["abstract"]) == ("refused", "refused")
 
@@ -220,9 +220,20 @@ def test_daemons_keys_orphans_and_the_session_s_priority_are_out_of_reach(
     confined: Confined, tmp_path: Path
 ) -> None:
     needs(confined, "files", "system_calls")
-    with socket.socket(socket.AF_UNIX) as daemon:
+    with (
+        socket.socket(socket.AF_UNIX) as daemon,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log,
+    ):
         daemon.bind(str(tmp_path / "daemon"))
         daemon.listen()
+        log.bind(str(tmp_path / "log"))
+        asked = f"""
+            pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+            attempt("pair's own", lambda: pair[0].send(b"x"))
+            attempt("reconnect", lambda: pair[0].connect({str(tmp_path / "log")!r}))
+            attempt("sendto", lambda: pair[0].sendto(b"x", {str(tmp_path / "log")!r}))
+            attempt("sendmsg", lambda: pair[0].sendmsg([b"x"], [], 0, {str(tmp_path / "log")!r}))
+        """
         attempts = f"""
             ADD_KEY, KEYCTL = {_ADD_KEY_AND_KEYCTL[os.uname().machine]}
             SESSION, GET_ID = -3, 0
@@ -236,10 +247,19 @@ def test_daemons_keys_orphans_and_the_session_s_priority_are_out_of_reach(
             attempt("thread's name", lambda: open(f"/proc/self/task/{{os.getpid()}}/comm", "w").write("x"))
         """
         found = confined(attempts)
-        allowed = confined('attempt("socket", lambda: socket.socket(socket.AF_UNIX))', sockets=True)
+        allowed = confined(
+            f"""
+            attempt("socket", lambda: socket.socket(socket.AF_UNIX))
+            attempt("daemon", lambda: socket.socket(socket.AF_UNIX).connect({str(tmp_path / "daemon")!r}))
+            """,
+            sockets=True,
+        )
+        datagrams, open_ones = confined(asked), confined(asked, disabled=("seccomp",))
     kept = {"pair", "own name", "thread's name"}
     assert {name for name, what in found.items() if what == "done"} == kept, found
-    assert allowed["socket"] == "done"
+    assert (allowed["socket"], allowed["daemon"]) == ("done", "refused")
+    assert {name for name, what in datagrams.items() if what == "done"} == {"pair's own"}, datagrams
+    assert {open_ones[name] for name in ("reconnect", "sendto", "sendmsg")} == {"done"}, open_ones
 
 
 def test_no_core_file_is_left(confined: Confined) -> None:

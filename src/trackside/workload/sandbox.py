@@ -42,8 +42,9 @@ _SIGNAL_SCOPE_ABI = 6
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _SECCOMP_ALLOW, _SECCOMP_ERRNO = 0x7FFF0000, 0x00050000
-# Where a filter finds the call's number, its architecture and the low half of its first argument.
-_SECCOMP_NUMBER_AT, _SECCOMP_ARCHITECTURE_AT, _SECCOMP_FIRST_AT = 0, 4, 16
+# Where a filter finds the call's number, its architecture, the low half of its first argument and the low half
+# of its fifth, which the high half follows.
+_SECCOMP_NUMBER_AT, _SECCOMP_ARCHITECTURE_AT, _SECCOMP_FIRST_AT, _SECCOMP_FIFTH_AT = 0, 4, 16, 48
 _BPF_LOAD, _BPF_JUMP_EQUAL, _BPF_JUMP_AT_LEAST, _BPF_RETURN = 0x20, 0x15, 0x35, 0x06
 # x86-64's second set of numbers for the same calls (x32) starts here; no other number is as large.
 _SECOND_NUMBERS = 0x40000000
@@ -51,14 +52,15 @@ _SECOND_NUMBERS = 0x40000000
 # ptrace, process_vm_readv, process_vm_writev, pidfd_getfd: other processes are none of its business.
 # io_uring_setup, _enter and _register: its kernel threads run on cores of their own.
 # add_key, request_key, keyctl: keys are the user's.
-_X86_64 = (203, 144, 314, 141, 251, 101, 310, 311, 438, 425, 426, 427, 248, 249, 250)
-_AARCH64 = (122, 119, 274, 140, 30, 117, 270, 271, 438, 425, 426, 427, 217, 218, 219)
+# connect, sendmsg, sendmmsg: by these one asks daemons outside (a path is no file to Landlock).
+_X86_64 = (203, 144, 314, 141, 251, 101, 310, 311, 438, 425, 426, 427, 248, 249, 250, 42, 46, 307)
+_AARCH64 = (122, 119, 274, 140, 30, 117, 270, 271, 438, 425, 426, 427, 217, 218, 219, 203, 211, 269)
 # Then prlimit64, for other processes than the own (0), since one with the same user id could limit the judge;
-# prctl, for PR_SET_CHILD_SUBREAPER, since orphans belong to the supervisor; and socket, by which one asks
-# daemons outside (a path is no file to Landlock), for all but accelerators, whose driver asks its own.
+# prctl, for PR_SET_CHILD_SUBREAPER, since orphans belong to the supervisor; sendto, with an address; and
+# socket, for all but accelerators: without any, CUDA does not start (error 304, driver 580).
 _DENIED = {
-    "x86_64": (0xC000003E, _X86_64, 302, 157, 41),
-    "aarch64": (0xC00000B7, _AARCH64, 261, 167, 198),
+    "x86_64": (0xC000003E, _X86_64, 302, 157, 44, 41),
+    "aarch64": (0xC00000B7, _AARCH64, 261, 167, 206, 198),
 }
 _JOIN_SESSION_KEYRING, _KEYCTL = 1, {"x86_64": 250, "aarch64": 219}
 
@@ -210,7 +212,7 @@ def _deny_system_calls(isolation: Isolation, skip: set[str], sockets: bool) -> N
         reason = "switched off" if "seccomp" in skip else f"no table for {machine}"
         isolation.missing.append(f"system call filter: {reason}")
         return
-    architecture, numbers, limits, control, socket = _DENIED[machine]
+    architecture, numbers, limits, control, send, socket = _DENIED[machine]
     # Each line: what to do, where to go on if it holds and if not (None: the next line), and with what. A
     # 32-bit call, which any process can make, has other numbers and is refused whatever it is.
     refused = [*numbers] if sockets else [*numbers, socket]
@@ -221,8 +223,13 @@ def _deny_system_calls(isolation: Isolation, skip: set[str], sockets: bool) -> N
         (_BPF_JUMP_AT_LEAST, "refuse", None, _SECOND_NUMBERS),
         *((_BPF_JUMP_EQUAL, "refuse", None, number) for number in refused),
         (_BPF_JUMP_EQUAL, "limits", None, limits),
+        (_BPF_JUMP_EQUAL, "send", None, send),
         (_BPF_JUMP_EQUAL, "control", "allow", control),
         (_BPF_LOAD, None, None, _SECCOMP_FIRST_AT),
+        (_BPF_JUMP_EQUAL, "allow", "refuse", 0),
+        (_BPF_LOAD, None, None, _SECCOMP_FIFTH_AT),
+        (_BPF_JUMP_EQUAL, None, "refuse", 0),
+        (_BPF_LOAD, None, None, _SECCOMP_FIFTH_AT + 4),
         (_BPF_JUMP_EQUAL, "allow", "refuse", 0),
         (_BPF_LOAD, None, None, _SECCOMP_FIRST_AT),
         (_BPF_JUMP_EQUAL, "refuse", "allow", _PR_SET_CHILD_SUBREAPER),
@@ -230,7 +237,7 @@ def _deny_system_calls(isolation: Isolation, skip: set[str], sockets: bool) -> N
         (_BPF_RETURN, None, None, _SECCOMP_ERRNO | errno.EPERM),
     ]
     end = len(program)
-    places = {"limits": end - 6, "control": end - 4, "allow": end - 2, "refuse": end - 1}
+    places = {"limits": end - 10, "send": end - 8, "control": end - 4, "allow": end - 2, "refuse": end - 1}
     lines = [
         struct.pack("<HBBI", what, *(0 if to is None else places[to] - at - 1 for to in (yes, no)), value)
         for at, (what, yes, no, value) in enumerate(program)
