@@ -42,8 +42,8 @@ _SIGNAL_SCOPE_ABI = 6
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _SECCOMP_ALLOW, _SECCOMP_ERRNO = 0x7FFF0000, 0x00050000
-# Where a filter finds the call's number, its architecture, the low half of its first argument and the low half
-# of its fifth, which the high half follows.
+# Where a filter finds the call's number, its architecture, the low half of its first argument, and
+# the low half of its fifth, which the high half follows.
 _SECCOMP_NUMBER_AT, _SECCOMP_ARCHITECTURE_AT, _SECCOMP_FIRST_AT, _SECCOMP_FIFTH_AT = 0, 4, 16, 48
 _BPF_LOAD, _BPF_JUMP_EQUAL, _BPF_JUMP_AT_LEAST, _BPF_RETURN = 0x20, 0x15, 0x35, 0x06
 # x86-64's second set of numbers for the same calls (x32) starts here; no other number is as large.
