@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import time
@@ -11,52 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from trackside.comparison import answers
 from trackside.comparison.checks import Ledger
 from trackside.records.errors import ErrorKind, TracksideError
 from trackside.workload.channel import ChannelTimeout
 from trackside.workload.fleet import Fleet, Process, ProcessFailed, Template
-from trackside.workload.memory import ALIGN, ArenaShape, align
+from trackside.workload.memory import ALIGN, ArenaShape, align, host_file
 
-__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot", "bytes_held", "room_for"]
+__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot", "room_for"]
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 _REFERENCE_TIMEOUT = 300.0
 _START_TIMEOUT = 60.0
-
-_ITEM_BYTES = {
-    "float64": 8,
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-    "complex128": 16,
-    "complex64": 8,
-    "complex32": 4,
-    "int64": 8,
-    "int32": 4,
-    "int16": 2,
-    "int8": 1,
-    "uint64": 8,
-    "uint32": 4,
-    "uint16": 2,
-    "uint8": 1,
-    "bool": 1,
-}
-
-# What an answer must hold; `calls` is taken apart where it is used.
-_ANSWERS: dict[str, dict[str, Any]] = {
-    "load": {"has_state": bool},
-    "setup": {"leaves": dict},
-    "adopt": {"adopted": bool},
-    "state_back": {"digests": dict, "unseen": dict},
-    "matmul": {"flops_per_s": float, "dtype": str},
-    "facts": {"flags": dict, "replaced": list, "hooks": list, "device_peak": int},
-}
-_REPORT = "please report this as a defect, with the two files"
 
 # Up to this many bytes, slots have room for four times what the baseline's outputs span; beyond it for twice.
 _SMALL_OUTPUT = 64 << 20
@@ -312,16 +277,13 @@ class Bench:
 
     def map_arena(self, arm: Arm, slots: int) -> None:
         shape = ArenaShape(slots, self.spec["bytes"], self.output_bytes)
-        answer = self.ask("arena", arm=arm.name, shape=shape.to_json())
-        fds = [self.reference.channel.fds.pop(0)] if "handle" not in answer else []
-        message = {
-            "shape": shape.to_json(),
-            "spec": self.spec,
-            **({"handle": answer["handle"]} if "handle" in answer else {}),
-        }
-        self.tell(arm, "arena", 60, fds, **message)
-        for fd in fds:
-            os.close(fd)
+        fds = [host_file(shape)] if self.device == "cpu" else []
+        try:
+            opened = self.ask("arena", fds, arm=arm.name, shape=shape.to_json())
+            self.tell(arm, "arena", 60, fds, shape=shape.to_json(), spec=self.spec, **opened)
+        finally:
+            for fd in fds:
+                os.close(fd)
         arm.slots, arm.holds = slots, {}
         self.tell(arm, "contract", 60, **self.contract)
 
@@ -355,10 +317,12 @@ class Bench:
             answer = arm.process.answer(op, timeout)
         except ProcessFailed as error:
             self._blame(arm, op, error)
-        if not _well_formed(op, answer):
+        if not answers.well_formed(op, answer):
             if arm.name == CANDIDATE:
                 self.ledger.failed("protocol-intact", f"the candidate's answer to `{op}` is malformed")
-            raise TracksideError("internal", f"the {arm.name}'s answer to `{op}` is malformed", _REPORT)
+            raise TracksideError(
+                "internal", f"the {arm.name}'s answer to `{op}` is malformed", answers.REPORT
+            )
         raised = answer.get("raised")
         if raised:
             where = f" at {raised['where']}" if raised["where"] else ""
@@ -474,7 +438,7 @@ class Bench:
             if arm.name == CANDIDATE:
                 self.ledger.failed("protocol-intact", "the candidate's answer to `calls` is malformed")
             raise TracksideError(
-                "internal", f"the {arm.name}'s answer to `calls` is malformed", _REPORT
+                "internal", f"the {arm.name}'s answer to `calls` is malformed", answers.REPORT
             ) from None
         if bent and arm.name == CANDIDATE:
             self.ledger.failed(
@@ -538,8 +502,8 @@ class Bench:
                 facts = found[-1] if entry == "same" else entry
                 for fact in facts:
                     if arm.name == BASELINE:
-                        _see_type(fact)
-                    _validate(fact, self.output_bytes)
+                        answers.see_type(fact)
+                    answers.validate(fact, self.output_bytes)
                 found.append(facts)
             if len(found) != count:
                 raise ValueError("count")
@@ -550,7 +514,9 @@ class Bench:
                     "protocol-intact", f"the candidate's description of its outputs is malformed: {error!r}"
                 )
             raise TracksideError(
-                "internal", f"the {arm.name}'s description of its outputs is malformed: {error!r}", _REPORT
+                "internal",
+                f"the {arm.name}'s description of its outputs is malformed: {error!r}",
+                answers.REPORT,
             ) from None
 
     def _make_room(
@@ -609,90 +575,9 @@ def room_for(need: int) -> int:
     return (4 if need <= _SMALL_OUTPUT else 2) * need + (1 << 16)
 
 
-def bytes_held(fact: dict[str, Any]) -> int:
-    """What a leaf's elements take, without the gaps of a strided view; shared ones count once."""
-    if fact["kind"] != "tensor":
-        return 0
-    return int(min(fact["span"], math.prod(fact["shape"]) * _ITEM_BYTES[fact["dtype"]]))
-
-
 def _room_of(facts: Sequence[dict[str, Any]]) -> int:
     return sum(align(f["span"], ALIGN) for f in facts if f["kind"] == "tensor")
 
 
 def _folder(path: Path) -> Path:
     return path if path.is_dir() else path.parent
-
-
-def _well_formed(op: str, answer: dict[str, Any]) -> bool:
-    """Whether an answer has the fields and types that our own worker gives it."""
-    raised = answer.get("raised")
-    if raised is not None:
-        words = isinstance(raised, dict) and all(
-            isinstance(raised.get(k), str) for k in ("type", "message", "where")
-        )
-        return words and isinstance(raised.get("memory", False), bool)
-    return (
-        all(name in answer and isinstance(answer[name], kind) for name, kind in _ANSWERS.get(op, {}).items())
-        and all(isinstance(item, str) for name in ("replaced", "hooks") for item in answer.get(name) or [])
-        and (op != "state_back" or all(_is_digest(value) for value in answer["digests"].values()))
-    )
-
-
-def _is_digest(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 4
-        and all(type(number) is float for number in value[:3])
-        and isinstance(value[3], str)
-    )
-
-
-def _see_type(fact: dict[str, Any]) -> None:
-    """Raise an error about the baseline where its output's type is none that can be read as numbers."""
-    if fact["kind"] == "tensor" and fact["dtype"] not in _ITEM_BYTES:
-        raise TracksideError(
-            "workload",
-            f"the baseline's output {fact['path']} is a tensor of {fact['dtype']}; needed: floats, complex "
-            "numbers, integers of whole bytes or booleans",
-            "return such a tensor from `run`; of a quantised one `.int_repr()` or `.dequantize()`",
-        )
-
-
-def _validate(fact: Any, capacity: int) -> None:
-    """Facts come from the candidate's process: types and bounds are checked before anyone uses them."""
-    if not isinstance(fact, dict) or not isinstance(fact["path"], str) or not isinstance(fact["kind"], str):
-        raise TypeError("leaf")
-    within = fact.get("within", [])
-    if not isinstance(within, list) or not all(isinstance(kind, str) for kind in within):
-        raise TypeError("within")
-    if fact["kind"] == "value":
-        value = fact["value"]
-        if isinstance(value, dict):
-            try:
-                float.fromhex(value["float"])
-            except OverflowError as error:
-                raise ValueError("value") from error
-        elif not isinstance(value, str | int | float | bool | None):
-            raise TypeError("value")
-    if fact["kind"] != "tensor":
-        return
-    if fact["copied"] is not True and fact["copied"] is not False:
-        raise TypeError("copied")
-    if fact["copied"] and fact["span"] and "offset" not in fact:
-        raise ValueError("place")
-    sizes = [*fact["shape"], *fact["stride"], fact["span"], fact["storage"]]
-    if not all(isinstance(n, int) and n >= 0 for n in sizes) or len(fact["shape"]) != len(fact["stride"]):
-        raise ValueError("sizes")
-    if not isinstance(fact["device"], str) or fact["dtype"] not in _ITEM_BYTES:
-        raise TypeError("dtype")
-    last = sum((n - 1) * step for n, step in zip(fact["shape"], fact["stride"], strict=True)) + 1
-    if fact["span"] != (0 if 0 in fact["shape"] else last * _ITEM_BYTES[fact["dtype"]]):
-        raise ValueError("span")
-    if "offset" in fact and not (
-        isinstance(fact["offset"], int)
-        and fact["offset"] % 256 == 0
-        and fact["offset"] >= 0
-        and fact["offset"] + fact["span"] <= capacity
-    ):
-        raise ValueError("offset")

@@ -7,7 +7,6 @@ measures and reports; the judge decides.
 from __future__ import annotations
 
 import math
-import os
 import time
 import traceback
 from collections import defaultdict
@@ -17,19 +16,18 @@ from typing import Any
 import torch
 
 from trackside.comparison import accuracy, matching, near_ties, sets
+from trackside.comparison.exchange import Exchange
 from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
 from trackside.records.errors import TracksideError
-from trackside.workload import cuda, formats, memory, state, tree
+from trackside.workload import formats, state, tree
 from trackside.workload.channel import Channel
-from trackside.workload.memory import ALIGN, Arena, ArenaShape, align
+from trackside.workload.memory import ArenaShape
 from trackside.workload.sandbox import Isolation
 
 __all__ = ["serve"]
 
 # Relative moves that show whether the oracle's path is float64 throughout: lost in float32, kept in float64.
 _BITS_JITTER = 2.0**-40
-# How much of a large input is read after a timed call.
-_WINDOW_BYTES = 4 << 20
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
 # A slow oracle draws input noise no longer than this; one draw it always makes.
@@ -45,8 +43,7 @@ class _Reference:
     def __init__(self, channel: Channel, device: str) -> None:
         self._channel = channel
         self._device = device
-        self._driver: cuda.Driver | None = None
-        self._memory: memory.Memory = memory.HostMemory()
+        self._exchange: Any = None
         self._workload: Any = None
         self._feeder: Any = None
         self._oracle: Any = None
@@ -54,10 +51,6 @@ class _Reference:
         self._sets: dict[int, sets.InputSet] = {}
         self._earlier: dict[int, list[sets.InputSet]] = {}
         self._spec: dict[str, Any] = {}
-        self._arenas: dict[str, Arena] = {}
-        self._taken: dict[int, torch.Tensor] = {}
-        self._spare: list[torch.Tensor] = []
-        self._spare_bytes = 0
         self._answers: dict[tuple[int, int], Answer] = {}
         self._tallies: dict[str, matching.Tally] = defaultdict(matching.Tally)
 
@@ -67,11 +60,8 @@ class _Reference:
             request = self._channel.receive(None)
             if request["op"] == "exit":
                 return
-            fds: list[int] = []
             try:
                 answer = getattr(self, f"_op_{request['op']}")(request)
-                if "fd" in answer:
-                    fds = [answer.pop("fd")]
             except BaseException as error:
                 answer = {
                     "raised": {
@@ -83,9 +73,7 @@ class _Reference:
                         "traceback": "".join(traceback.format_exception(error))[-4000:],
                     }
                 }
-            self._channel.send(answer, fds)
-            for fd in fds:
-                os.close(fd)
+            self._channel.send(answer)
 
     # -- the baseline's file ---------------------------------------------------------------------
 
@@ -93,8 +81,7 @@ class _Reference:
         if self._device != "cpu":
             torch.cuda.set_device(self._device)
             torch.zeros(1, device=self._device)
-            self._driver = cuda.Driver()
-            self._memory = memory.CudaMemory(self._driver)
+        self._exchange = Exchange(self._device)
         w = self._workload = formats.load(Path(request["path"]), role="baseline", baseline_format=None)
         if w.no_grad:
             torch.set_grad_enabled(False)
@@ -162,7 +149,7 @@ class _Reference:
             if made is None:
                 return {"skipped": "the structure of the inputs rules this probe out"}
         self._sets[request["id"]] = made
-        self._memory.synchronize()
+        self._exchange.synchronize()
         return {}
 
     def _op_draw_many(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -176,87 +163,40 @@ class _Reference:
             self._earlier.pop(i, None)
         for key in [k for k in self._answers if k[0] not in self._sets]:
             del self._answers[key]
-        for i in request["calls"]:
-            buffer = self._taken.pop(i, None)
-            # One from before the slots were enlarged would be in the way of those that fit.
-            if buffer is not None and buffer.numel() >= self._spare_bytes:
-                self._spare.append(buffer)
+        self._exchange.forget(request["calls"])
         return {}
 
     # -- shared memory ---------------------------------------------------------------------------
 
     def _op_arena(self, request: dict[str, Any]) -> dict[str, Any]:
         shape = ArenaShape(**request["shape"])
-        old = self._arenas.pop(request["arm"], None)
-        if self._driver is not None:
-            if old is not None:
-                self._driver.free(old.base)
-            arena, handle = Arena.create_cuda(shape, self._driver)
-            self._arenas[request["arm"]] = arena
-            return {"handle": handle}
-        if old is not None:
-            old.close()
-        arena, fd = Arena.create_host(shape)
-        self._arenas[request["arm"]] = arena
-        return {"fd": fd}
+        opened: dict[str, Any] = self._exchange.arena(request["arm"], shape, self._channel.fds)
+        return opened
 
     def _op_drop_arenas(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Free both arms' shared memory, so that who gets which part is decided anew."""
-        for arm in list(self._arenas):
-            old = self._arenas.pop(arm)
-            if self._driver is not None:
-                self._driver.free(old.base)
-            else:
-                old.close()
+        self._exchange.drop_arenas()
         return {}
 
     def _op_fill(self, request: dict[str, Any]) -> dict[str, Any]:
-        arena, copy = self._arenas[request["arm"]], self._memory.copy
-        for slot, i in zip(request["slots"], request["sets"], strict=True):
-            base = arena.inputs_at(slot)
-            for tensor, facts in zip(self._sets[i].tensors, self._spec["leaves"], strict=True):
-                copy(base + facts["offset"], tree.address(tensor)[0], facts["span"])
-        self._memory.synchronize()
+        given = [self._sets[i].tensors for i in request["sets"]]
+        self._exchange.fill(request["arm"], request["slots"], given, self._spec["leaves"])
         return {}
 
     def _op_reserve(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Private buffers, touched beforehand so that taking a copy never faults pages in."""
-        self._spare, self._spare_bytes = [], request["bytes"]
-        self._spare = [
-            torch.zeros(request["bytes"], dtype=torch.uint8, device=self._device)
-            for _ in range(request["count"])
-        ]
-        self._memory.synchronize()
+        self._exchange.reserve(request["bytes"], request["count"])
         return {}
 
     def _op_take(self, request: dict[str, Any]) -> dict[str, Any]:
-        arena = self._arenas[request["arm"]]
-        for slot, call, size in zip(request["slots"], request["calls"], request["bytes"], strict=True):
-            size = min(size, arena.shape.output_bytes)
-            buffer = (
-                self._spare.pop()
-                if self._spare and self._spare[-1].numel() >= size
-                else torch.empty(arena.shape.output_bytes, dtype=torch.uint8, device=self._device)
+        return {
+            "guards": self._exchange.take(
+                request["arm"], request["slots"], request["calls"], request["bytes"]
             )
-            self._memory.copy(tree.address(buffer)[0], arena.outputs_at(slot), size)
-            self._taken[call] = buffer
-        self._memory.synchronize()
-        return {"guards": arena.guards_intact()}
+        }
 
     def _op_take_inputs(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A private copy of some inputs as a call left them in the arena, as if they were its outputs."""
-        arena, found, at = self._arenas[request["arm"]], [], 0
-        for i in request["leaves"]:
-            known = {k: self._spec["leaves"][i][k] for k in ("dtype", "shape", "stride", "span")}
-            known |= {"path": f"in:{i}", "kind": "tensor", "device": self._device}
-            found.append(known | {"copied": True, "offset": at})
-            at += align(known["span"], ALIGN)
-        buffer = torch.empty(max(at, self._spare_bytes), dtype=torch.uint8, device=self._device)
-        for i, fact in zip(request["leaves"], found, strict=True):
-            source = arena.inputs_at(request["slot"]) + self._spec["leaves"][i]["offset"]
-            self._memory.copy(tree.address(buffer)[0] + fact["offset"], source, fact["span"])
-        self._memory.synchronize()
-        self._taken[request["call"]] = buffer
+        found = self._exchange.take_inputs(
+            request["arm"], request["slot"], request["call"], request["leaves"], self._spec["leaves"]
+        )
         return {"leaves": found}
 
     def _op_inputs_moved(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -269,56 +209,20 @@ class _Reference:
         }
 
     def _op_inputs_changed(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Which input leaves in the arena differ, bit for bit, from what was put there."""
-        arena, changed, window = self._arenas[request["arm"]], {}, request.get("window")
-        for i, (tensor, facts) in enumerate(
-            zip(self._sets[request["set"]].tensors, self._spec["leaves"], strict=True)
-        ):
-            size, start = facts["span"], 0
-            if window is not None and size > _WINDOW_BYTES:
-                start = int(window * (size - _WINDOW_BYTES)) // ALIGN * ALIGN
-                size = _WINDOW_BYTES
-            if not size:
-                continue
-            given = arena.inputs_at(request["slot"]) + facts["offset"] + start
-            put = tree.address(tensor)[0] + start
-            if self._driver is None and memory.same_bytes(given, put, size):
-                continue
-            seen = torch.empty(size, dtype=torch.uint8, device=self._device)
-            kept = torch.empty(size, dtype=torch.uint8, device=self._device)
-            self._memory.copy(tree.address(seen)[0], given, size)
-            self._memory.copy(tree.address(kept)[0], put, size)
-            self._memory.synchronize()
-            if not torch.equal(seen, kept):
-                at = int(torch.nonzero(seen != kept).reshape(-1)[0]) // tensor.element_size()
-                changed[str(i)] = {
-                    "element": start // tensor.element_size() + at,
-                    "was": str(_at(kept, at, tensor.dtype)),
-                    "now": str(_at(seen, at, tensor.dtype)),
-                }
+        changed = self._exchange.inputs_changed(
+            request["arm"],
+            request["slot"],
+            self._sets[request["set"]].tensors,
+            self._spec["leaves"],
+            request.get("window"),
+        )
         return {"changed": changed}
 
     def _op_same_bytes(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The first output leaf of two takes of one call that differs."""
-        first, second = self._taken[request["first"]], self._taken[request["second"]]
-        for fact in request["leaves"]:
-            if (
-                fact.get("copied")
-                and fact["kind"] == "tensor"
-                and fact["path"].startswith("out")
-                and fact["span"]
-            ):
-                a, b = (t[fact["offset"] : fact["offset"] + fact["span"]] for t in (first, second))
-                if not torch.equal(a, b):
-                    dtype = tree.DTYPES[fact["dtype"]]
-                    at = int(torch.nonzero(a != b).reshape(-1)[0]) // dtype.itemsize
-                    return {
-                        "path": fact["path"],
-                        "element": at,
-                        "was": str(_at(a, at, dtype)),
-                        "now": str(_at(b, at, dtype)),
-                    }
-        return {}
+        first: dict[str, Any] = self._exchange.same_bytes(
+            request["first"], request["second"], request["leaves"]
+        )
+        return first
 
     # -- the oracle ------------------------------------------------------------------------------
 
@@ -426,7 +330,7 @@ class _Reference:
         return {}
 
     def _op_adopt_answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        leaves = {f["path"]: self._leaf(request["call"], f) for f in request["leaves"]}
+        leaves = {f["path"]: self._exchange.leaf(request["call"], f) for f in request["leaves"]}
         self._answers[(request["set"], request["seed"])] = {
             path: (
                 v.double().clone()
@@ -457,7 +361,8 @@ class _Reference:
         oracle = self._answer(request["set"], request["seed"])[request["leaf"]["path"]]
         mine, theirs = (
             accuracy.misplaced_in(
-                accuracy.as_real(self._leaf(call, leaf)).reshape(-1), accuracy.as_real(oracle).reshape(-1)
+                accuracy.as_real(self._exchange.leaf(call, leaf)).reshape(-1),
+                accuracy.as_real(oracle).reshape(-1),
             )
             for call, leaf in (
                 (request["call"], request["leaf"]),
@@ -472,7 +377,7 @@ class _Reference:
         results = []
         for fact in request["leaves"]:
             found = self._counted(request["call"], fact)
-            wanted = self._leaf(request["other"], others[fact["path"]])
+            wanted = self._exchange.leaf(request["other"], others[fact["path"]])
             if matching.same_bits(found, wanted):
                 results.append({"path": fact["path"], "same": True})
             else:
@@ -486,8 +391,8 @@ class _Reference:
         results = []
         for fact, base_fact in zip(request["leaves"], request["baseline_leaves"], strict=True):
             path = fact["path"]
-            found, wanted = self._leaf(request["call"], fact), answer[path]
-            base = self._leaf(request["baseline_call"], base_fact)
+            found, wanted = self._exchange.leaf(request["call"], fact), answer[path]
+            base = self._exchange.leaf(request["baseline_call"], base_fact)
             tensors = all(
                 isinstance(v, torch.Tensor) and v.shape == found.shape for v in (found, wanted, base)
             )
@@ -506,7 +411,7 @@ class _Reference:
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._answer(request["set"], request["seed"])
         fact = request["leaf"]
-        found = self._leaf(request["call"], fact)
+        found = self._exchange.leaf(request["call"], fact)
         wanted = answer[fact["path"]]
         if not isinstance(found, torch.Tensor):
             return {"index": [], "expected": str(wanted), "found": str(found)}
@@ -609,31 +514,13 @@ class _Reference:
         return {key: _amount(declared.get(key, 0.0)) for key in ("flops", "bytes")}
 
     def _op_free_memory(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"bytes": self._driver.free_memory() if self._driver is not None else None}
+        return {"bytes": self._exchange.free_memory()}
 
     def _counted(self, call: int, fact: dict[str, Any]) -> Any:
         """A leaf that is about to be compared."""
-        leaf = self._leaf(call, fact)
+        leaf = self._exchange.leaf(call, fact)
         self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
         return leaf
-
-    def _leaf(self, call: int, fact: dict[str, Any]) -> Any:
-        if fact["kind"] == "value":
-            return tree.decode_value(fact["value"])
-        dtype = tree.DTYPES[fact["dtype"]]
-        if not fact["span"]:
-            return torch.empty(fact["shape"], dtype=dtype, device=self._device)
-        if "offset" not in fact:
-            raise TracksideError(
-                "workload",
-                f"its output {fact['path']} on {fact['device']} could not be read; needed: memory on "
-                f"{self._device} or cpu",
-                "return outputs on the device that `inputs` was asked for",
-            )
-        raw = self._taken[call][fact["offset"] : fact["offset"] + fact["span"]]
-        tensor = torch.as_strided(raw.view(dtype), fact["shape"], fact["stride"])
-        tensor = tensor.conj() if fact.get("conj") else tensor
-        return tensor.neg() if fact.get("neg") else tensor
 
 
 def _amount(value: Any) -> float:
@@ -648,10 +535,6 @@ def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one shape differ anywhere; NaN is like NaN."""
     a, b = (t.to(torch.complex128) if t.is_complex() else t.double() for t in (one, other))
     return bool(((a != b) & ~(a.isnan() & b.isnan())).any())
-
-
-def _at(raw: torch.Tensor, element: int, dtype: torch.dtype) -> Any:
-    return raw[element * dtype.itemsize : (element + 1) * dtype.itemsize].clone().view(dtype)[0].item()
 
 
 def _user_line(error: BaseException) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trackside.comparison import tolerance
-from trackside.comparison.bench import BASELINE, Arm, Bench, Call, Slot, bytes_held, room_for
+from trackside.comparison.answers import bytes_held
+from trackside.comparison.bench import BASELINE, Arm, Bench, Call, Slot, room_for
 from trackside.comparison.checks import Ledger
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError

@@ -15,7 +15,18 @@ from typing import Any, Protocol
 
 from trackside.workload.cuda import Driver
 
-__all__ = ["ALIGN", "Arena", "ArenaShape", "CudaMemory", "HostMemory", "Memory", "align", "same_bytes"]
+__all__ = [
+    "ALIGN",
+    "Arena",
+    "ArenaShape",
+    "CudaMemory",
+    "HostMemory",
+    "Memory",
+    "align",
+    "arena_from_message",
+    "host_file",
+    "same_bytes",
+]
 
 ALIGN = 256
 _PAGE = 4096
@@ -106,16 +117,12 @@ class Arena:
         self.mapping = mapping
 
     @classmethod
-    def create_host(cls, shape: ArenaShape) -> tuple[Arena, int]:
-        """A new arena and the descriptor to pass on."""
-        fd = os.memfd_create("trackside-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, shape.total)
-        # Else the other side could cut it off under this one's feet.
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    def create_host(cls, shape: ArenaShape, fd: int) -> Arena:
+        """A new arena in a `host_file`, guards and all."""
         arena = cls.open_host(shape, fd)
         for slot in range(shape.slots):
             _memmove(arena.base + shape.guard_at(slot), _GUARD, _PAGE)
-        return arena, fd
+        return arena
 
     @classmethod
     def open_host(cls, shape: ArenaShape, fd: int) -> Arena:
@@ -154,6 +161,15 @@ class Arena:
 
     def close(self) -> None:
         self.mapping = None
+
+
+def host_file(shape: ArenaShape) -> int:
+    """The descriptor of new memory for an arena, for both processes."""
+    fd = os.memfd_create("trackside-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, shape.total)
+    # Else one side could cut it off under the other's feet.
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return fd
 
 
 def arena_from_message(message: dict[str, Any], fds: list[int], driver: Driver | None) -> Arena:
