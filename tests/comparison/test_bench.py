@@ -51,6 +51,45 @@ def run(x):
     return x + 1, of_its_own
 """
 
+LEAVES_GARBAGE = """
+import gc, torch
+
+def inputs(seed, device):
+    return (torch.randn(8, generator=torch.Generator(device).manual_seed(seed)),)
+
+class Node:
+    alive = 0
+    def __init__(self):
+        self.me = self
+        Node.alive += 1
+    def __del__(self):
+        Node.alive -= 1
+        Node.elsewhere += not Node.calling
+
+Node.elsewhere, Node.calling = 0, False
+
+def run(x):
+    Node.calling = True
+    for _ in range(20_000):
+        Node()
+    Node.calling = False
+    return x + 1, Node.alive, Node.elsewhere
+"""
+
+LARGE_STATE = """
+import torch
+
+def setup(seed, device):
+    return {"held": torch.zeros(%d << 18), "calls": torch.zeros(())}
+
+def inputs(seed, device):
+    return (torch.randn(8, generator=torch.Generator(device).manual_seed(seed)),)
+
+def run(state, x):
+    state["calls"] += 1
+    return x + 1
+"""
+
 SLEEPS = f"""
 import time, torch
 
@@ -118,6 +157,30 @@ def test_every_call_is_seeded_whether_it_is_held_or_not(tmp_path: Path) -> None:
             slot = bench.run(bench.arms[BASELINE], bench.draw_many(3), seeds, keep=keep)
             assert [call.leaves[1]["value"] for call in slot.calls] == seeds
             bench.forget([slot])
+
+
+def test_a_call_pays_for_its_garbage_and_none_is_collected_beside_the_clock(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.py"
+    path.write_text(LEAVES_GARBAGE)
+    with opened(path) as (bench, _):
+        calls = [run_once(bench, bench.arms[BASELINE]).calls[0] for _ in range(4)]
+    alive, elsewhere = ([call.leaves[i]["value"] for call in calls] for i in (1, 2))
+    assert max(alive) < 20_000, "nothing was collected"
+    assert len(set(elsewhere)) == 1, "collected while no call ran"
+
+
+def test_slots_without_calls_show_what_an_arm_takes_to_restore_its_state(tmp_path: Path) -> None:
+    took = {}
+    for megabytes in (1, 256):
+        path = tmp_path / f"of_{megabytes}.py"
+        path.write_text(LARGE_STATE % megabytes)
+        with opened(path) as (bench, _):
+            arm = bench.arms[BASELINE]
+            assert bench.contract["restore"]
+            took[megabytes] = min(bench.run_idle(arm, 2, 1) for _ in range(5))
+            slot = bench.run(arm, bench.draw_many(2), [bench.seed(), bench.seed()])
+            assert slot.judge_ns > 0.5 * took[megabytes]
+    assert took[256] > took[1] + 2 * 256 * 2**20 / 100, "copied at more than 100 GB/s"
 
 
 def test_the_first_large_block_comes_from_the_heap(tmp_path: Path) -> None:

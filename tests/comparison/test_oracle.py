@@ -217,6 +217,57 @@ def test_in_place_operators_and_views_are_rounded_otherwise_too() -> None:
         assert 0 < float((moved[row] - plain[row]).abs().max()) < 2.0**-50
 
 
+def as_run(call: Any, *inputs: Any, times: float = 1, output: torch.dtype | None = None) -> tuple[Any, Any]:
+    oracle = Oracle(workload(call), "cpu")
+    g = torch.Generator().manual_seed(3)
+    plain = oracle.answer_as_run(inputs, 0, ())["out"]
+    return plain, oracle.answer_as_run(inputs, 0, (), times, g, output)["out"]
+
+
+def relative(plain: torch.Tensor, moved: torch.Tensor) -> float:
+    difference = moved.double() - plain.double()
+    return float(difference.square().mean().sqrt() / plain.double().square().mean().sqrt())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_results_are_off_by_about_the_rounding_of_their_own_type(dtype: torch.dtype) -> None:
+    x = torch.randn(4096, generator=torch.Generator().manual_seed(1)).to(dtype)
+    plain, moved = as_run(lambda state, args: torch.sin(args[0]), x)
+    assert moved.dtype == dtype
+    assert 0.1 < relative(plain, moved) / torch.finfo(dtype).eps < 0.5
+
+
+def test_float32_made_of_bfloat16_inputs_is_off_by_a_float32_s_rounding() -> None:
+    x = torch.randn(256, 256, generator=torch.Generator().manual_seed(1)).bfloat16()
+    plain, moved = as_run(lambda state, args: args[0].float() @ args[0].float(), x)
+    assert 0 < relative(plain, moved) < 2.0**-21
+    exact, same = as_run(lambda state, args: (args[0] > args[0].t()).float().mean(), x)
+    assert float((exact - same).abs()) < 2.0**-22, "no comparison may turn"
+
+
+def test_bfloat16_output_may_be_rounded_to_bfloat16_on_the_way() -> None:
+    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+    def call(state: Any, args: Any) -> Any:
+        return torch.tanh(args[0].float() @ args[0].float()).bfloat16()
+
+    strict, asked = as_run(call, x), as_run(call, x, output=torch.bfloat16)
+    assert relative(*strict) < 2.0**-14 < 2.0**-10 < relative(*asked) < 2.0**-6
+
+
+def test_doubles_from_float32_inputs_are_off_by_a_double_s_rounding() -> None:
+    x = torch.randn(256, 256, generator=torch.Generator().manual_seed(1))
+    plain, moved = as_run(lambda state, args: args[0].double() @ args[0].double(), x, output=torch.float64)
+    assert 0 < relative(plain, moved) < 2.0**-49
+
+
+def test_what_is_drawn_stays_as_it_was_drawn() -> None:
+    x = torch.ones(4096, dtype=torch.bfloat16)
+    plain, moved = as_run(lambda state, args: torch.nn.functional.dropout(args[0], 0.25), x)
+    assert torch.equal(plain, moved)
+    assert 0 < int((plain == 0).sum()) < 4096
+
+
 def test_complex_results_of_integers_are_rounded_otherwise() -> None:
     plain, moved = rerounded(
         lambda s, a: torch.polar(torch.ones(64).double(), a[0].double()), torch.arange(64)

@@ -35,17 +35,20 @@ def quad(
     return Quad(order, "plain", ns, totals, judge, ns, [t / busy for t in totals], 0, 1)
 
 
-def measurement(make: Any, pairs: int = 6, quads: int = 8) -> Measurement:
+def measurement(
+    make: Any, pairs: int = 6, quads: int = 8, idle: dict[str, float] | None = None
+) -> Measurement:
     rng = random.Random(1)
     orders = itertools.cycle(("ABBA", "BAAB"))
     result = Measurement(PLAN)
     for index in range(pairs):
         drift = math.exp(rng.gauss(0, 0.002))
-        result.pairs.append(Pair(index, [make(next(orders), drift) for _ in range(quads)]))
+        made = [make(next(orders), drift) for _ in range(quads)]
+        result.pairs.append(Pair(index, made, idle=idle or {}))
     return result
 
 
-def judged(make: Any, **shape: int) -> tuple[str, list[str], Ledger, Reading]:
+def judged(make: Any, **shape: Any) -> tuple[str, list[str], Ledger, Reading]:
     ledger = Ledger()
     reading = read(measurement(make, **shape), ledger)
     verdict, reasons = conclude(reading, 0.02, ledger)
@@ -89,6 +92,34 @@ def test_a_worker_clock_that_lies_is_rejected_by_the_judge_s_clock() -> None:
     with pytest.raises(Stop) as stop:
         judged(lambda order, d: quad(order, 1e6 * d, 0.1e6, judge_cand=1e6))
     assert (stop.value.check, stop.value.outcome) == ("clocks-agree", "rejected")
+
+
+def test_what_an_arm_needs_to_restore_its_state_is_no_lie() -> None:
+    def make(order: str, d: float) -> Quad:
+        return quad(order, 2e6 * d, 1e6, judge_cand=3e6)
+
+    with pytest.raises(Stop):
+        judged(make)
+    verdict, _, ledger, reading = judged(make, idle={"baseline": 1e6, "candidate": 3e6})
+    assert (verdict, ledger.results["clocks-agree"].status) == ("faster", "pass")
+    assert reading.judge is not None
+    assert reading.judge.mid == pytest.approx(reading.speed.mid, rel=0.01)
+
+
+def test_a_baseline_s_large_state_hides_no_work_of_the_candidate() -> None:
+    """Both clocks' gap is the same as without any, but the candidate had nothing to restore."""
+    with pytest.raises(Stop) as stop:
+        judged(
+            lambda order, d: quad(order, 2e6 * d, 0.5e6, judge_cand=0.5e6),
+            idle={"baseline": 2e6, "candidate": 0.1e6},
+        )
+    assert (stop.value.check, stop.value.outcome) == ("clocks-agree", "rejected")
+
+
+def test_the_judge_s_clock_never_says_more_than_the_worker_s() -> None:
+    _, _, _, reading = judged(lambda order, d: quad(order, 2e6 * d, 1e6, judge_cand=0.2e6))
+    assert reading.judge is not None
+    assert reading.judge == replace(reading.speed, df=reading.judge.df)
 
 
 def test_a_small_lie_that_the_judge_s_clock_cannot_confirm_is_not_faster() -> None:

@@ -10,6 +10,13 @@ from trackside.workload import memory
 from trackside.workload.memory import Arena, ArenaShape
 
 
+def new_arena(shape: ArenaShape) -> Arena:
+    fd = memory.host_file(shape)
+    arena = Arena.create_host(shape, fd)
+    os.close(fd)
+    return arena
+
+
 def test_slots_do_not_overlap_and_parts_start_on_pages() -> None:
     shape = ArenaShape(slots=3, input_bytes=5000, output_bytes=1)
     places = sorted(
@@ -27,7 +34,9 @@ def test_slots_do_not_overlap_and_parts_start_on_pages() -> None:
 
 
 def test_two_mappings_of_one_arena_see_the_same_bytes() -> None:
-    ours, fd = Arena.create_host(ArenaShape(2, 4096, 4096))
+    shape = ArenaShape(2, 4096, 4096)
+    fd = memory.host_file(shape)
+    ours = Arena.create_host(shape, fd)
     theirs = memory.arena_from_message({"shape": ours.shape.to_json()}, [os.dup(fd)], None)
     os.close(fd)
     source = torch.arange(256, dtype=torch.uint8)
@@ -38,8 +47,7 @@ def test_two_mappings_of_one_arena_see_the_same_bytes() -> None:
 
 
 def test_a_write_past_a_slot_is_noticed() -> None:
-    arena, fd = Arena.create_host(ArenaShape(2, 100, 100))
-    os.close(fd)
+    arena = new_arena(ArenaShape(2, 100, 100))
     assert arena.guards_intact()
     ctypes.memset(arena.outputs_at(0), 0, 4096)
     assert arena.guards_intact()
@@ -48,7 +56,6 @@ def test_a_write_past_a_slot_is_noticed() -> None:
 
 
 def test_a_zero_size_arena_still_has_a_guard() -> None:
-    arena, fd = Arena.create_host(ArenaShape(1, 0, 0))
-    os.close(fd)
+    arena = new_arena(ArenaShape(1, 0, 0))
     assert arena.shape.total == 4096
     assert arena.guards_intact()

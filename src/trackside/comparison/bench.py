@@ -400,6 +400,7 @@ class Bench:
             keep=keep,
             poison=poison,
             flushes=flushes,
+            idle=False,
         )
         if held:
             t3 = self.freeze(arm)
@@ -450,6 +451,25 @@ class Bench:
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
         ]
         return Slot(made, t3 - t0, enqueued, hooks)
+
+    def run_idle(self, arm: Arm, count: int, flushes: int) -> int:
+        """What an arm takes on the judge's clock for so many calls when it makes none, in ns."""
+        began = _clock()
+        self.tell(
+            arm,
+            "calls",
+            arm.call_timeout,
+            slots=[0] * count,
+            seeds=[self.seed()] * count,
+            mode="plain" if self.device == "cpu" else "cold",
+            carry=False,
+            decoys=[],
+            keep=False,
+            poison=False,
+            flushes=flushes,
+            idle=True,
+        )
+        return self.freeze(arm) - began
 
     def run_baseline(self, sets: Sequence[int], seeds: Sequence[int], carry: bool = False) -> Slot:
         """Run the baseline, untimed, where the other arm ran; it stays frozen if it was."""

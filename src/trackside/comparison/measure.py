@@ -61,6 +61,8 @@ _FROZEN_NS, _FREEZING_NS, _STRANGER_SHARE = 2_000_000, 20_000, 0.05
 # 20 ms, for a cause not found. Two quads of all move no verdict.
 _ODD_FREEZES = 2
 _WATCH_NS = 200_000_000
+# Slots without calls, of each arm in each pair.
+_IDLE_SLOTS = 6
 # After a quad, how often what only the audit saw so far is looked at again, in the timed process.
 _SPOT_CHANCE = 1 / 30
 # Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
@@ -132,6 +134,8 @@ class Pair:
     first: str = BASELINE
     """The arm that started first, and so was given memory first."""
     peaks: dict[str, dict[str, int | None]] = field(default_factory=dict)
+    idle: dict[str, float] = field(default_factory=dict)
+    """By arm, what a slot takes on the judge's clock without its calls, in ns for each; only with state."""
 
 
 @dataclass
@@ -214,6 +218,7 @@ def measure(
         bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
         # The other way round: who started second comes first when the first outputs are given memory.
         _warm(bench, plan, firsts[index][::-1], clock)
+        pair.idle = _idle(bench, plan, firsts[index]) if bench.contract["restore"] else {}
         result.strangers, result.watched_at = bench.strangers(), time.monotonic_ns()
         result.ended = bench.fleet.ended
         warm = clock()
@@ -329,6 +334,16 @@ def _warm(bench: Bench, plan: Plan, order: tuple[str, ...], clock: Callable[[], 
         )
         if turns > _WARM_SLOTS and (settled or clock() > deadline):
             return
+
+
+def _idle(bench: Bench, plan: Plan, order: tuple[str, ...]) -> dict[str, float]:
+    """What each arm takes to restore its state: one may keep packed weights there, another nothing."""
+    count = plan.batch + (plan.kind == "cuda")
+    seen: dict[str, list[float]] = {name: [] for name in order}
+    for turn in range(_IDLE_SLOTS):
+        for name in order if turn % 2 else order[::-1]:
+            seen[name].append(bench.run_idle(bench.arms[name], count, plan.flushes) / count)
+    return {name: _middle(sorted(times)) for name, times in seen.items()}
 
 
 def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measurement) -> Quad:

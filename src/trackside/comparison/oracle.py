@@ -18,6 +18,7 @@ from trackside.workload import state, tree
 
 __all__ = ["HALF_ULP", "Answer", "Oracle"]
 
+_SINGLE = {torch.float32, torch.complex64}
 _LOW = {torch.float32, torch.float16, torch.bfloat16}
 HALF_ULP = {
     torch.float64: 2.0**-53,
@@ -32,21 +33,31 @@ HALF_ULP = {
 _MIX, _MIX_AGAIN = -7046029254386353131, -4658895280553007687
 # What fits into 24 bits came about exactly, but for one in 2**29: a constant, a half, a copied float32.
 _BEYOND_FLOAT32 = (1 << 29) - 1
+# The whole number of the same size and the bits of the mantissa.
+_LAYOUT = {
+    torch.float64: (torch.int64, 52),
+    torch.float32: (torch.int32, 23),
+    torch.float16: (torch.int16, 10),
+    torch.bfloat16: (torch.int16, 7),
+}
 
 Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
 
 
 class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Every narrower float that reaches an operator, or that one is asked to make, becomes `wide`."""
+    """Every narrower float that reaches an operator, or that one is asked to make, becomes `wide`.
+
+    With None they stay what they are. What operators make is then rounded another way, if that is asked for.
+    """
 
     def __init__(
-        self, wide: torch.dtype, reround: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self, wide: torch.dtype | None, reround: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._wide = wide
         self._reround = reround
-        self._low = _LOW - {wide}
+        self._low = _LOW - {wide} if wide is not None else set()
         self.drew = False
         """Whether a random operator ran: in another type it draws other numbers."""
 
@@ -56,6 +67,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def _widen(self, value: Any) -> Any:
+        if self._wide is None:
+            return value
         if isinstance(value, torch.Tensor):
             if value.dtype in self._low:
                 return value.to(self._wide)
@@ -67,17 +80,22 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         wide, named = tree_map(self._widen, args), tree_map(self._widen, kwargs or {})
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
-            return self._rounded(func, func(*wide, **named))
+            return self._rounded(func, wide, func(*wide, **named))
         # The tag says that it may draw; attention without dropout bears it and does not.
         before = _random_states()
         made = func(*wide, **named)
         own = any(isinstance(v, torch.Generator) for v in (*args, *(kwargs or {}).values()))
         self.drew = own or any(not torch.equal(a, b) for a, b in zip(before, _random_states(), strict=True))
-        return self._rounded(func, made)
+        return self._rounded(func, wide, made)
 
-    def _rounded(self, func: Any, made: Any) -> Any:
+    def _rounded(self, func: Any, args: Any, made: Any) -> Any:
         """What an operator made, rounded another way where that is asked for."""
         if self._reround is None or not hasattr(func, "_schema"):
+            return made
+        if self._wide is None and (
+            torch.Tag.nondeterministic_seeded in func.tags or _narrows(func, args, made)
+        ):
+            # What is drawn is not rounded, and a cast rounds what has been moved.
             return made
         values = made if isinstance(made, tuple) else (made,)
         rounded = tuple(
@@ -92,12 +110,18 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if (
             self._reround is None
             or not isinstance(value, torch.Tensor)
-            or value.dtype not in (torch.float64, torch.complex128)
+            or value.dtype not in ((torch.float64, torch.complex128) if self._wide is not None else HALF_ULP)
             or (alias is not None and not alias.is_write)
         ):
             return value
         rounded = self._reround(value)
         return rounded if alias is None else value.copy_(rounded)
+
+
+def _narrows(func: Any, args: Any, made: Any) -> bool:
+    """Whether an operator casts to a type of fewer bytes."""
+    at = {torch.ops.aten._to_copy.default: 0, torch.ops.aten.copy_.default: 1}.get(func)
+    return at is not None and isinstance(made, torch.Tensor) and made.itemsize < args[at].itemsize
 
 
 def _random_states() -> list[torch.Tensor]:
@@ -118,6 +142,8 @@ class Oracle:
         self.precision: torch.dtype | None = torch.float64
         self.kind = "reference in float64" if workload.reference is not None else "run in float64"
         self._reround: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self._as_run = False
+        self._movable: set[torch.dtype] = set()
         self.drew = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
@@ -163,12 +189,13 @@ class Oracle:
         tensors: list[torch.Tensor] = []
         spec = tree.specify(inputs, tensors)
         wide = [self._widened(t) for t in tensors]
-        call = self._workload.reference or self._workload.call
+        reference = None if self._as_run else self._workload.reference
+        call = reference or self._workload.call
         before = torch.get_default_dtype()
         try:
-            if self.precision is None:
+            if self.precision is None and self._reround is None:
                 return call(held, tree.build(spec, lambda i: wide[i])), wide
-            torch.set_default_dtype(self.precision)
+            torch.set_default_dtype(self.precision or before)
             with _Widen(self.precision, self._reround) as mode:
                 output = call(held, tree.build(spec, lambda i: wide[i]))
             self.drew = self.drew or mode.drew
@@ -236,6 +263,37 @@ class Oracle:
         finally:
             self._reround = None
 
+    def answer_as_run(
+        self,
+        inputs: Any,
+        seed: int,
+        earlier: Sequence[Any],
+        times: float = 0,
+        generator: torch.Generator | None = None,
+        output: torch.dtype | None = None,
+    ) -> Answer:
+        """What `run` itself answers, in its own types.
+
+        With `times`, what other code in the same types may make of it: every result on the way is off by a
+        unit in its type's last place now and then, or by so many `times` it. Inputs and state of 16-bit types
+        are exact, since what is computed from them may well be wider; wider ones are moved like results. If
+        an `output` of some type is asked about, that may be a result's type on the way too where it is
+        narrower; and where it is a double, all inputs but doubles are exact.
+        """
+        kept = self.precision, self._wide_state
+        self.precision, self._wide_state, self._as_run = None, None, True
+        doubles = {torch.float64, torch.complex128}
+        self._movable = doubles if output in doubles else doubles | _SINGLE
+        if generator is not None:
+            salt = int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device))
+            coarsest = -round(math.log2(torch.finfo(output or torch.float64).eps))
+            more = max(0, round(math.log2(times)))
+            self._reround = lambda value: _off_by_rounding(value, coarsest, more, salt)
+        try:
+            return self.answer(inputs, seed, earlier)
+        finally:
+            (self.precision, self._wide_state), self._as_run, self._reround = kept, False, None
+
     def ulp(self, tensors: Iterable[torch.Tensor]) -> float:
         """The widest relative step among the floats that `answer_beside` moves; 0 if there are none."""
         for found in (tensors, state.walk(self._state).values()):
@@ -248,18 +306,25 @@ class Oracle:
         copied = tensor.detach().clone()
         if self.precision is not None and copied.dtype in _LOW:
             copied = copied.to(self.precision)
+        elif self._moves(copied):
+            copied = self._reround(copied)  # type: ignore[misc]
         return copied.requires_grad_(tensor.requires_grad)
 
     def _fresh_state(self) -> Any:
         if self._wide_state is None:
             held = copy.deepcopy(self._state)
-            if self.precision is not None:
-                for tensor in state.walk(held).values():
-                    if tensor.dtype in _LOW:
-                        tensor.data = tensor.data.to(self.precision)
+            for tensor in state.walk(held).values():
+                if self.precision is not None and tensor.dtype in _LOW:
+                    tensor.data = tensor.data.to(self.precision)
+                elif self._moves(tensor):
+                    tensor.data = self._reround(tensor.data)  # type: ignore[misc]
             self._wide_state = held
         # Copied only when calls change it: a copy per call of a large model would dominate.
         return copy.deepcopy(self._wide_state) if self.changed_state else self._wide_state
+
+    def _moves(self, tensor: torch.Tensor) -> bool:
+        """Whether what goes in is rounded another way too."""
+        return self.precision is None and self._reround is not None and tensor.dtype in self._movable
 
 
 def _moved(tensor: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
@@ -285,4 +350,27 @@ def _rerounded(value: torch.Tensor, bits: int, salt: int) -> torch.Tensor:
     moved = (whole & ~last) | ((mixed >> 32) & last)
     exact = ((whole & _BEYOND_FLOAT32) == 0) | ((real == real.round()) & (real.abs() < 2.0**53))
     made = torch.where(exact, whole, moved).view(torch.float64)
+    return torch.view_as_complex(made) if value.is_complex() else made
+
+
+def _off_by_rounding(value: torch.Tensor, coarsest: int, more: int, salt: int) -> torch.Tensor:
+    """One value in four with another last bit: off by 0.35 units rms, where rounding makes it 0.29.
+
+    The last bit is the type's, or that of a mantissa of `coarsest` bits if that is fewer; and `more` before
+    it. A hash decides, so that equal values stay equal and what is copied is not moved again. Whole numbers
+    are exact, and what is not finite is left alone.
+    """
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    real = real.resolve_neg().contiguous()
+    layout, mantissa = _LAYOUT[real.dtype]
+    whole = real.view(layout)
+    bits = min(mantissa - 1, 1 + more + max(0, mantissa - coarsest))
+    # Of 16 bits so few mantissas are left that the exponent has a say: else a sum's terms are moved alike.
+    hashed = mantissa if mantissa - bits > 16 else 8 * real.itemsize - 1
+    mixed = ((whole.to(torch.int64) >> bits) & ((1 << (hashed - bits)) - 1)) * _MIX + salt
+    mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
+    last = (1 << bits) - 1
+    moved = (whole & ~last) | ((mixed >> 32) & last).to(layout)
+    exact = ~torch.isfinite(real) | ((real == real.round()) & (real.abs() < 2.0**mantissa))
+    made = torch.where(exact | (((mixed >> 48) & 3) != 0), whole, moved).view(real.dtype)
     return torch.view_as_complex(made) if value.is_complex() else made

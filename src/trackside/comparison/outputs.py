@@ -14,7 +14,7 @@ from trackside.comparison.tolerance import Bins
 
 __all__ = ["check_call", "check_changed_inputs", "suspicious"]
 
-# Draws of input noise that settle what a probe's few ill-conditioned elements may be off by.
+# Draws of rounding that settle what a probe's few ill-conditioned elements may be off by.
 _NOISE_DRAWS = 8
 # Python floats hold doubles, though often a float32's value; so small an error only double arithmetic makes.
 _SURELY_DOUBLE = 2.0**-36
@@ -278,7 +278,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is not None and (look.probing or _few_beyond(leaf["bins"], allowances)):
         # A few elements may be ill-conditioned, or lie in a bin that hardly any call meets, and one look at
-        # those is luck: see what the baseline does there, and what input noise does.
+        # those is luck: see what the baseline does there, and what rounding does.
         known = [base] if look.probing else [base, _errors_beside(look, path)]
         dtype = _dtype(leaf, base)
         base = {}
@@ -345,11 +345,9 @@ def _errors_beside(look: _Look, path: str) -> Bins:
 
 
 def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1) -> Bins:
-    """What half an ulp of noise on the inputs does, or so many times that; for doubles a double's."""
-    base, noise = look.standard, {"draws": _NOISE_DRAWS, "times": times}
-    if dtype in ("float64", "complex128"):
-        noise["relative"] = 2.0**-53
-    return _bins_of(look.bench.ask("condition", (), set=base.set, seed=base.seed, **noise)["leaves"], path)
+    """What rounding on the way does, also to the output's own type, or so many times that."""
+    noise = {"set": look.standard.set, "seed": look.standard.seed, "times": times, "output": dtype}
+    return _bins_of(look.bench.ask("condition", (), draws=_NOISE_DRAWS, **noise)["leaves"], path)
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str) -> Bins:

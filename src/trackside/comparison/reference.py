@@ -30,7 +30,7 @@ __all__ = ["serve"]
 _BITS_JITTER = 2.0**-40
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
-# A slow oracle draws input noise no longer than this; one draw it always makes.
+# Other roundings are drawn no longer than this; one is always made.
 _NOISE_SECONDS = 60.0
 
 
@@ -420,29 +420,29 @@ class _Reference:
         )
 
     def _op_condition(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Errors that half an ulp of input noise causes: no honest arithmetic can be asked to do better."""
-        set_id, seed, relative = request["set"], request["seed"], request.get("relative")
+        """Errors that rounding causes, or `times` as much: no honest arithmetic can be asked to do better.
+
+        Rounding in the types in which the baseline computes, however narrow its inputs are; and in the type
+        of the `output` that is asked about, if any is. Of doubles the oracle is one itself: there its inputs
+        are moved by half an ulp of a double, since they may be float32 and still be meant exactly.
+        """
+        set_id, seed, times = request["set"], request["seed"], request["times"]
+        output = tree.DTYPES[request["output"]] if request["output"] else None
         made, g = self._sets[set_id], torch.Generator(self._device).manual_seed(seed + 1)
-        # In the baseline's own types half an ulp would be rounded away; a whole one is not.
-        own = self._oracle.precision is None
-        times = request.get("times", 1) * (2 if own else 1)
-        answer = self._run_oracle(set_id, made.rebuilt(), seed) if own else self._answer(set_id, seed)
-        # Integers are not moved: where there is nothing else, what is computed from them is.
-        rerounded = not own and not self._oracle.ulp(made.tensors)
+        place = (made.rebuilt(), seed, self._before(set_id))
+        as_run = self._oracle.precision is None or output not in (torch.float64, torch.complex128)
+        answer = self._oracle.answer_as_run(*place) if as_run else self._answer(set_id, seed)
         rows: list[dict[str, Any]] = []
         until = time.monotonic() + _NOISE_SECONDS
-        for _ in range(request.get("draws", 1)):
-            moved = (
-                self._oracle.answer_rerounded(made.rebuilt(), seed, self._before(set_id), times, g)
-                if rerounded
-                else self._oracle.answer_beside(
-                    made.rebuilt(),
-                    seed,
-                    self._before(set_id),
-                    lambda dtype: times * (relative or HALF_ULP[dtype]),
-                    g,
-                )
-            )
+        for _ in range(request["draws"]):
+            place = (made.rebuilt(), seed, self._before(set_id))
+            if as_run:
+                moved = self._oracle.answer_as_run(*place, times, g, output)
+            elif self._oracle.ulp(made.tensors):
+                moved = self._oracle.answer_beside(*place, lambda dtype: times * HALF_ULP[torch.float64], g)
+            else:
+                # Integers are not moved: where there is nothing else, what is computed from them is.
+                moved = self._oracle.answer_rerounded(*place, times, g)
             rows += [
                 {
                     "path": p,

@@ -279,18 +279,25 @@ def _choose_oracle(bench: Bench, study: Study, first: int, seed: int) -> None:
 
 
 def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
-    """Where nothing is wider than the output the baseline's error reads as zero: take that of input noise."""
-    # Inputs may be float32 and still be meant exactly: doubles are held to a double's rounding.
-    noise = {} if study.random else {"relative": 2.0**-53}
-    for leaf in bench.ask("condition", (), set=first, seed=seed, **noise)["leaves"]:
-        # Noise that moves a random choice says nothing about rounding.
-        if _reads_as_exact(study, leaf["path"]) and tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE:
-            tolerance.merge(study.bins.setdefault(leaf["path"], {}), leaf["bins"])
+    """Where nothing is wider than the output the baseline's error reads as zero: take that of rounding."""
+    blind = [f["path"] for f in study.leaves if _reads_as_exact(study, f["path"])]
+    for doubles in {_is_double(study, path) for path in blind}:
+        noise = {"set": first, "seed": seed, "times": 1, "output": "float64" if doubles else None}
+        for leaf in bench.ask("condition", (), draws=1, **noise)["leaves"]:
+            path = leaf["path"]
+            # Noise that moves a random choice says nothing about rounding.
+            stable = tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE
+            if path in blind and _is_double(study, path) == doubles and stable:
+                tolerance.merge(study.bins.setdefault(path, {}), leaf["bins"])
 
 
 def _reads_as_exact(study: Study, path: str) -> bool:
     """Whether what is expected of an output is no wider than the output itself."""
-    return study.random or dtype_of(study, path) in ("float64", "complex128")
+    return study.random or _is_double(study, path)
+
+
+def _is_double(study: Study, path: str) -> bool:
+    return dtype_of(study, path) in ("float64", "complex128")
 
 
 def learn(bench: Bench, study: Study, call: Call) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         totals.append(math.log(total_ratio(base, cand)))
         sums["A"] += base
         sums["B"] += cand
-        ratio, lie = _judge_ratio(kept)
+        ratio, lie = _judge_ratio(kept, pair.idle.get(CANDIDATE, 0.0) - pair.idle.get(BASELINE, 0.0))
         judges.append(ratio)
         lies.append(lie)
         counted = max(1, sum(id(q) in keep for q in quads))
@@ -94,7 +93,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         undisturbed.report(ledger, classify(speed, plan.delta) == "slower")
     return Reading(
         speed=speed,
-        judge=balanced_interval(judges, first, weights=weights),
+        judge=_at_most(balanced_interval(judges, first, weights=weights), speed),
         total=balanced_interval(totals, first),
         pooled=math.log(total_ratio(sums["A"], sums["B"])),
         wall=others["wall"],
@@ -152,19 +151,38 @@ class Quiet:
             ledger.passed("machine-quiet", f"{self._disturbed:.0%} of quads dropped as disturbed")
 
 
-def _judge_ratio(quads: list[Quad]) -> tuple[float, float]:
-    """Log ratio on the judge's clock less the baseline's median residual, and the clocks' gap in ns."""
-    residual = median(
-        j - t for q in quads for j, t, letter in zip(q.judge_ns, q.ns, q.order, strict=True) if letter == "A"
-    )
-    ratios, differences = [], []
+def _judge_ratio(quads: list[Quad], idle: float) -> tuple[float, float]:
+    """Log ratio on the judge's clock, and what the candidate's clock leaves out, in ns a call.
+
+    That is how much longer the judge saw the candidate take than the baseline, beyond what their own clocks
+    say and beyond the `idle` difference of slots in which nothing is called. A difference and no ratio of
+    the judge's times: what both spend around a call is more than many a call takes.
+    """
+    orders = [q.order for q in quads]
+    differences = []
     for q in quads:
-        own = [max(j - residual, 0.02 * t, 100.0) for j, t in zip(q.judge_ns, q.ns, strict=True)]
-        ratios.append(quad_log_ratio(own, q.order))  # type: ignore[arg-type]
         sign = 1 if q.order == "ABBA" else -1
         j, t = q.judge_ns, q.ns
         differences.append(sign * ((j[1] + j[2] - j[0] - j[3]) - (t[1] + t[2] - t[0] - t[3])) / 2)
-    return median(ratios), median(differences)
+    hidden = pair_median(differences, orders) - idle  # type: ignore[arg-type]
+    ratios = [
+        quad_log_ratio(
+            [t if arm == "A" else max(t + hidden, 0.02 * t) for t, arm in zip(q.ns, q.order, strict=True)],
+            q.order,  # type: ignore[arg-type]
+        )
+        for q in quads
+    ]
+    return pair_median(ratios, orders), hidden  # type: ignore[arg-type]
+
+
+def _at_most(judge: Interval, speed: Interval) -> Interval:
+    """The judge's interval where it bounds the other: where it says more, that is its noise."""
+    return replace(
+        judge,
+        mid=min(judge.mid, speed.mid),
+        low=min(judge.low, speed.low),
+        high=min(judge.high, speed.high),
+    )
 
 
 def _plain_interval(pairs: list[Pair], mode: str) -> Interval | None:

@@ -35,6 +35,8 @@ _as_strided = torch.as_strided
 _frombuffer = torch.frombuffer
 _active_modes = integrity.active_modes
 _hooks = integrity.hooks_installed
+# Only while a call runs: its own collections are its cost, and no finalizer of its may run in our code.
+_collect_garbage, _leave_garbage = gc.enable, gc.disable
 
 # Twice the largest L2 in use today (Hopper 50-60 MB, Blackwell 126 MB), as NVBench and do_bench do.
 _FLUSH_BYTES = 256 << 20
@@ -96,11 +98,15 @@ class _HostBench:
         return tensor.requires_grad_() if facts["grad"] else tensor
 
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
-        c0 = _cpu_clock()
-        t0 = _clock()
-        output = call(state, args)
-        t1 = _clock()
-        c1 = _cpu_clock()
+        _collect_garbage()
+        try:
+            c0 = _cpu_clock()
+            t0 = _clock()
+            output = call(state, args)
+            t1 = _clock()
+            c1 = _cpu_clock()
+        finally:
+            _leave_garbage()
         self.hooks.update(_hooks())
         self._wall.append(t1 - t0)
         self._cpu.append(c1 - c0)
@@ -167,9 +173,13 @@ class _CudaBench:
         start, end = self._events[index]
         if mode != "cold":
             driver.synchronize()
-        t0 = _clock()
-        driver.record(start)
-        output = call(state, args)
+        _collect_garbage()
+        try:
+            t0 = _clock()
+            driver.record(start)
+            output = call(state, args)
+        finally:
+            _leave_garbage()
         # Before the end event: a hook left behind could enqueue the work once that is recorded.
         self.hooks.update(_hooks())
         driver.record(end)
@@ -355,6 +365,10 @@ class _Worker:
             if poison:
                 self._poison()
             args = bench.place(slot, mode, flushes, decoys[index] if index < len(decoys) else [])
+            if request["idle"]:
+                if self._contract["state"]:
+                    state.leaves(self._state)
+                continue
             output = bench.timed(index, mode, call, self._state, args)
             bent.update(bench.bent(slot))
             modes = _active_modes()
