@@ -1,4 +1,4 @@
-"""Inputs that are the same every time."""
+"""Inputs and state that are the same every time."""
 
 import types
 from collections.abc import Callable
@@ -6,16 +6,36 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from trackside.comparison.oracle import Oracle
 from trackside.comparison.sets import InputSet
-from trackside.comparison.untested import answers_ignoring, overwritten
+from trackside.comparison.untested import answers_ignoring, as_constructed, overwritten
 
 
 def oracle(run: Callable[..., Any], *changed: int) -> Oracle:
     made = Oracle(types.SimpleNamespace(reference=None, call=lambda held, args: run(*args)), "cpu")
     made.changed_inputs = list(changed)
     return made
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        (nn.LayerNorm(4), ["weight", "bias"]),
+        ({"moments": torch.zeros(3), "changed": torch.zeros(3)}, ["['moments']"]),
+        (torch.zeros(2, 3, dtype=torch.complex64).T, ["state"]),
+        (torch.ones(4).to(torch.float8_e4m3fn), ["state"]),
+        (torch.zeros(4).expand(3, 4), ["state"]),
+        (nn.Linear(4, 4), []),
+        ([torch.tensor([0.0, 1.0]), torch.full((3,), 2.0), torch.tensor([float("nan")] * 2)], []),
+        ([torch.zeros(()), torch.ones(1), torch.zeros(0), torch.zeros(4, dtype=torch.int64), 0.0], []),
+    ],
+)
+def test_state_counts_as_constructed_where_it_is_all_zero_or_all_one_and_no_call_changes_it(
+    held: Any, wanted: list[str]
+) -> None:
+    assert as_constructed(held, ["['changed']"]) == wanted
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ __all__ = ["probe", "probe_in_a_row", "probe_shapes", "report_probes", "spot_che
 _TIED_SHARE = 0.01
 # Times what is allowed: where noise explains an error, checks allow more, and here nobody asks for noise.
 _CLEARLY = 16
-# Inputs that a warning names before it counts the rest.
+# Inputs or leaves of the state that a warning names before it counts the rest.
 _MOST_NAMED = 4
 
 
@@ -291,6 +291,12 @@ def _report_sensitivity(bench: Bench, study: Study, insensitive: list[str], move
         warnings.append(
             f"{what} {_some(inputs)} {are} the same in every draw, and no probe changed {it} to any effect: "
             f"code that ignores {it} would pass too; let `inputs` vary {it} with the seed"
+        )
+    if state := untested["state"]:
+        where = "the model's constructor" if study.facts["format"] == "kernelbench" else "`setup`"
+        warnings.append(
+            f"state {_some(state)} holds zeros or ones only, and no call changes that: code that ignores it "
+            f"would pass too; give it other values in {where}, with `torch.nn.init.normal_`, say"
         )
     if warnings:
         bench.ledger.warned("task-is-sensitive", "; ".join(warnings), **untested)

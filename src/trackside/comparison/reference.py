@@ -490,11 +490,12 @@ class _Reference:
         return {"found": untested.answers_ignoring(self._oracle, made, seed, answer, drawn)}
 
     def _op_untested(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs that nothing moved, room for outputs aside."""
+        """Inputs that nothing moved, room for outputs aside, and state as its constructor left it."""
         made, seed = self._sets[request["set"]], request["seed"]
         still = [i for i in self._feeder.shared if i not in request["moved"]]
         return {
             "inputs": [i for i in still if not untested.overwritten(self._oracle, made, seed, i)],
+            "state": untested.as_constructed(self._state, self._oracle.changed_state),
         }
 
     def _op_necessity(self, request: dict[str, Any]) -> dict[str, Any]:

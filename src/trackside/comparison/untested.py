@@ -1,10 +1,11 @@
-"""What a task does not test: inputs that are the same every time, so that code may ignore them.
+"""What a task does not test: inputs and state that are the same every time, so that code may ignore them.
 
 Runs in the reference process; the judge decides which errors would show.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,8 +13,9 @@ import torch
 from trackside.comparison import matching
 from trackside.comparison.oracle import Answer, Oracle
 from trackside.comparison.sets import InputSet, alike
+from trackside.workload import state
 
-__all__ = ["answers_ignoring", "overwritten"]
+__all__ = ["answers_ignoring", "as_constructed", "overwritten"]
 
 
 def answers_ignoring(
@@ -67,3 +69,22 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return alike(one, other)
     return type(one) is type(other) and bool(one == other)
+
+
+def as_constructed(held: Any, changed: Iterable[str]) -> list[str]:
+    """State that holds nothing but zeros, or nothing but ones, and that calls do not change.
+
+    So constructors leave norms and biases, and who drops them is right as well.
+    """
+    named = frozenset(changed)
+    return [path for path, tensor in state.walk(held).items() if path not in named and _trivial(tensor)]
+
+
+def _trivial(tensor: torch.Tensor) -> bool:
+    # One number is a setting, and 0 or 1 is often what is meant.
+    if tensor.numel() < 2 or not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    # Floats of one byte cannot be compared.
+    values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()
+    first = values[(0,) * values.ndim].item()
+    return first in (0, 1) and bool((values == first).all())
