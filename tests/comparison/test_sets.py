@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trackside.comparison.probe_kinds import PROBES
-from trackside.comparison.sets import Feeder, InputSet, structure_of
+from trackside.comparison.sets import Feeder, InputSet, alike, structure_of
 
 
 def feeder(inputs: Any, domain: Any = None) -> Feeder:
@@ -46,6 +46,45 @@ def test_structure_in_a_tensor_is_seen(make: Any, wanted: list[str]) -> None:
 def test_leaves_that_never_vary_are_known() -> None:
     made = feeder(lambda seed: (normal(seed, 4), torch.arange(4.0)))
     assert made.varies == [True, False]
+
+
+def test_a_mask_of_infinities_or_nan_that_every_draw_shares_never_varies() -> None:
+    mask = torch.tensor([0.0, float("-inf"), float("nan")])
+    made = feeder(lambda seed: (normal(seed, 4), mask.clone(), torch.zeros(0)))
+    assert made.varies == [True, False, False]
+    assert list(made.shared) == [1]
+
+
+def test_a_later_draw_shows_that_a_small_number_varies_after_all() -> None:
+    made = feeder(lambda seed: (normal(seed, 4), torch.tensor(seed // 3)))
+    assert made.varies == [True, False]
+    assert made.moved(made.draw(2, None)) == []
+    assert made.moved(made.draw(3, None)) == [1]
+
+
+@pytest.mark.parametrize("kind", PROBES)
+def test_no_probe_moves_zeros(kind: str) -> None:
+    made = feeder(lambda seed: (normal(seed, 16), torch.zeros(16)))
+    bent = made.probe(kind, made.draw(9, None), 4)
+    assert bent is not None
+    assert made.moved(bent) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        (torch.tensor([1.0, float("nan")]), torch.tensor([1.0, float("nan")]), True),
+        (torch.tensor([1.0, float("nan")]), torch.tensor([float("nan"), 1.0]), False),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), True),
+        (torch.tensor([1.5]).half(), torch.tensor([1.5]).double(), True),
+        (torch.tensor([2**60]), torch.tensor([2**60 + 1]), False),
+        (torch.zeros(2), torch.zeros(2, 1), False),
+    ],
+)
+def test_tensors_are_alike_where_their_values_are(
+    one: torch.Tensor, other: torch.Tensor, wanted: bool
+) -> None:
+    assert alike(one, other) is wanted
 
 
 def test_a_derived_set_mixes_two_draws_and_is_new_each_time() -> None:

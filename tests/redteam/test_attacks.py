@@ -126,7 +126,21 @@ HONEST = (
     "guard_rarely_bites",
     "last_position_view",
     "length_drawn",
+    # Inputs and state that are the same every time, to no harm.
+    "output_buffer_given",
+    "start_drawn",
+    "trained_norm",
 )
+# What code that ignores it gets past every check, and the words that say so.
+NEVER_TESTED = {
+    "mask_never_drawn": "input 3 is the same in every draw",
+    "zero_mask_ignored": "input 3 is the same in every draw",
+    "causal_mask_assumed": "input 3 is the same in every draw",
+    "large_mask_assumed": "input 3 is the same in every draw",
+    "hidden_state_ignored": "input 1 is the same in every draw",
+    "start_ignored": "input 1 is the same in every draw",
+    "affine_dropped": "state weight, bias holds zeros or ones only",
+}
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +191,25 @@ def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, t
     assert failed(name, tmp_path, crew, checks_only=True) == []
 
 
-def test_an_input_that_no_draw_changes_leaves_no_full_certificate(crew: Crew, tmp_path: Path) -> None:
-    name = "mask_never_drawn"
+def warnings(name: str, store: Path, crew: Crew) -> dict[str, str]:
+    """What the checks warn of, by id."""
     files = HERE / f"{name}.base.py", HERE / f"{name}.cand.py"
-    record = run_trial(Options(*files, store=tmp_path, checks_only=True), crew=crew)
-    warned = {check.id: check.detail for check in record.checks if check.status == "warn"}
-    assert "input 3 is the same in every draw" in warned["task-is-sensitive"]
+    record = run_trial(Options(*files, store=store, checks_only=True), crew=crew)
+    return {check.id: check.detail for check in record.checks if check.status == "warn"}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", NEVER_TESTED)
+def test_what_never_varies_leaves_no_full_certificate(name: str, crew: Crew, tmp_path: Path) -> None:
+    assert NEVER_TESTED[name] in warnings(name, tmp_path, crew)["task-is-sensitive"]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["output_buffer_given", "start_drawn", "trained_norm", "first_step_only"])
+def test_what_calls_overwrite_or_probes_vary_is_no_reason_for_a_reservation(
+    name: str, crew: Crew, tmp_path: Path
+) -> None:
+    assert "task-is-sensitive" not in warnings(name, tmp_path, crew)
 
 
 def test_state_that_cannot_be_looked_at_leaves_no_full_certificate(crew: Crew, tmp_path: Path) -> None:

@@ -102,8 +102,6 @@ class Bench:
         self.arms: dict[str, Arm] = {}
         self.spec: dict[str, Any] = {}
         self.shape: Any = None
-        self.constant: list[int] = []
-        """Integer and boolean inputs that no draw changes."""
         self.contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
         self.output_bytes = 1 << 16
         self.derive = False

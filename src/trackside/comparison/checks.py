@@ -164,8 +164,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "task-is-sensitive",
             "inconclusive",
-            "Zeros, a constant or a stale answer would be told apart on these inputs, and no mask or index "
-            "tensor is the same in every draw.",
+            "Zeros, a constant or a stale answer would be told apart on these inputs; no input tensor is the "
+            "same in every draw and in every probe, and no state as its constructor left it, all 0 or all 1.",
             "tasks on which wrong answers look right",
         ),
         _check(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from trackside.comparison import tolerance
@@ -26,6 +27,10 @@ __all__ = ["probe", "probe_in_a_row", "probe_shapes", "report_probes", "spot_che
 
 
 _TIED_SHARE = 0.01
+# Times what is allowed: where noise explains an error, checks allow more, and here nobody asks for noise.
+_CLEARLY = 16
+# Inputs or leaves of the state that a warning names before it counts the rest.
+_MOST_NAMED = 4
 
 
 def probe(bench: Bench, study: Study) -> list[str]:
@@ -36,9 +41,12 @@ def probe(bench: Bench, study: Study) -> list[str]:
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     ran = []
     insensitive = _insensitive(bench, study)
+    moved: set[int] = set()
     for kind in PROBES:
         sample = bench.draw()
         assert sample is not None
+        # Two draws of a flag or of a small number may be the same by chance: these are eight more.
+        moved.update(bench.ask("moved", set=sample)["inputs"])
         try:
             made = bench.draw(kind, sample)
         except TracksideError as error:
@@ -71,24 +79,11 @@ def probe(bench: Bench, study: Study) -> list[str]:
         slot = bench.run(cand, [sample, made], [seed, seed])
         bench.situation = ""
         _check_probe(bench, study, slot.calls[1], expected.calls[0], kind)
+        moved.update(_shown_to_matter(bench, study, expected.calls[0], kind, moved))
         bench.forget([slot, expected])
         ran.append(kind)
         study.probes[kind] = "passed"
-    if insensitive:
-        bench.ledger.warned(
-            "task-is-sensitive",
-            f"on these inputs {', '.join(insensitive)} would pass too: the task itself hardly tests the code",
-        )
-    elif bench.constant:
-        bench.ledger.warned(
-            "task-is-sensitive",
-            f"input {bench.constant[0]} is the same in every draw, and probes leave masks and integers as "
-            "they are: code that ignores it would pass too; draw it from the seed",
-        )
-    else:
-        bench.ledger.passed(
-            "task-is-sensitive", "zeros, a constant and a stale answer would all be told apart"
-        )
+    _report_sensitivity(bench, study, insensitive, moved)
     return ran
 
 
@@ -248,6 +243,72 @@ def _insensitive(bench: Bench, study: Study) -> list[str]:
         if tried and all(_would_pass(study, leaf["path"], leaf["lazy"][lazy]) for leaf in tried):
             passing.append(lazy)
     return passing
+
+
+def _shown_to_matter(
+    bench: Bench, study: Study, standard: Call, kind: str, known: Collection[int]
+) -> list[int]:
+    """Inputs that no draw but this probe changed, so that code which ignores them would have failed here.
+
+    A change need not matter: a mask of -1e9 masks as well when it is eight times as large.
+    """
+    made, seed = standard.set, standard.seed
+    asked = [i for i in bench.ask("moved", set=made)["inputs"] if i not in known]
+    if not asked:
+        return []
+    base = {leaf["path"]: leaf.get("bins", {}) for leaf in bench.errors(standard)}
+    return [
+        row["input"]
+        for row in bench.ask("ignoring", set=made, seed=seed, inputs=asked)["found"]
+        if any(_differs(study, leaf, base.get(leaf["path"], {}), kind) for leaf in row["leaves"])
+    ]
+
+
+def _differs(study: Study, leaf: dict[str, Any], base: Bins, kind: str) -> bool:
+    """Whether an output on a probe is further off than an honest one may be."""
+    if "mismatches" in leaf:
+        many = bool(leaf["mismatches"] > _TIED_SHARE * leaf["elements"])
+        return many and (kind not in FLOATS_ONLY or leaf["dtype"] == "shape")
+    dtype = dtype_of(study, leaf["path"])
+    allowances = tolerance.allow(base, dtype, study.declared, flushed=True, slack=_CLEARLY)
+    if kind in NORMWISE:
+        allowances = tolerance.normwise(allowances, dtype)
+    return bool(leaf["nonfinite"]) or tolerance.exceeds(leaf["bins"], allowances) is not None
+
+
+def _report_sensitivity(bench: Bench, study: Study, insensitive: list[str], moved: Collection[int]) -> None:
+    """Say whether wrong code would show, after probes that changed these inputs too."""
+    drawn, seed = bench.draw(), bench.seed()
+    untested = bench.ask("untested", set=drawn, seed=seed, moved=sorted(moved))
+    bench.ask("forget", sets=[drawn], calls=[])
+    warnings = []
+    if insensitive:
+        warnings.append(
+            f"on these inputs {', '.join(insensitive)} would pass too: the task itself hardly tests the code"
+        )
+    if inputs := untested["inputs"]:
+        what, are, it = ("input", "is", "it") if len(inputs) == 1 else ("inputs", "are", "them")
+        warnings.append(
+            f"{what} {_some(inputs)} {are} the same in every draw, and no probe changed {it} to any effect: "
+            f"code that ignores {it} would pass too; let `inputs` vary {it} with the seed"
+        )
+    if state := untested["state"]:
+        where = "the model's constructor" if study.facts["format"] == "kernelbench" else "`setup`"
+        warnings.append(
+            f"state {_some(state)} holds zeros or ones only, and no call changes that: code that ignores it "
+            f"would pass too; give it other values in {where}, with `torch.nn.init.normal_`, say"
+        )
+    if warnings:
+        bench.ledger.warned("task-is-sensitive", "; ".join(warnings), **untested)
+    else:
+        bench.ledger.passed(
+            "task-is-sensitive", "zeros, a constant and a stale answer would all be told apart"
+        )
+
+
+def _some(names: list[Any]) -> str:
+    shown = ", ".join(map(str, names[:_MOST_NAMED]))
+    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
 
 
 def _would_pass(study: Study, path: str, bins: Bins) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from trackside.comparison import accuracy, matching, near_ties, sets
+from trackside.comparison import accuracy, matching, near_ties, sets, untested
 from trackside.comparison.exchange import Exchange
 from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
 from trackside.records.errors import TracksideError
@@ -157,6 +157,10 @@ class _Reference:
             self._op_draw({"id": i, "kind": request["kind"], "seed": seed, "shape": request["shape"]})
         return {}
 
+    def _op_moved(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which of the inputs that the first draws share a set has otherwise."""
+        return {"inputs": self._feeder.moved(self._sets[request["set"]])}
+
     def _op_forget(self, request: dict[str, Any]) -> dict[str, Any]:
         for i in request["sets"]:
             self._sets.pop(i, None)
@@ -204,7 +208,7 @@ class _Reference:
         answer, tensors = self._answer(request["set"], request["seed"]), self._sets[request["set"]].tensors
         return {
             "leaves": [
-                i for i in self._oracle.changed_inputs if _differ(answer[f"in:{i}"], tensors[i].detach())
+                i for i in self._oracle.changed_inputs if not sets.alike(answer[f"in:{i}"], tensors[i])
             ]
         }
 
@@ -475,6 +479,25 @@ class _Reference:
             )
         return {"leaves": results}
 
+    def _op_ignoring(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How far off code is on a probe that takes one of these inputs for what every draw has."""
+        set_id, seed, shared = request["set"], request["seed"], self._feeder.shared
+        made = self._sets[set_id]
+        # What the baseline's own process gave is no measure: here the same code must run twice.
+        own = self._oracle.precision is None
+        answer = self._run_oracle(set_id, made.rebuilt(), seed) if own else self._answer(set_id, seed)
+        drawn = {i: shared[i] for i in request["inputs"]}
+        return {"found": untested.answers_ignoring(self._oracle, made, seed, answer, drawn)}
+
+    def _op_untested(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Inputs that nothing moved, room for outputs aside, and state as its constructor left it."""
+        made, seed = self._sets[request["set"]], request["seed"]
+        still = [i for i in self._feeder.shared if i not in request["moved"]]
+        return {
+            "inputs": [i for i in still if not untested.overwritten(self._oracle, made, seed, i)],
+            "state": untested.as_constructed(self._state, self._oracle.changed_state),
+        }
+
     def _op_necessity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Input bytes shown to matter: each of a few secret elements, changed alone, moved the output."""
         made, seed = self._sets[request["set"]], request["seed"]
@@ -529,12 +552,6 @@ def _amount(value: Any) -> float:
             f'`work` declares {value!r}; needed: {{"flops": number, "bytes": number}}, finite, not negative'
         )
     return float(value)
-
-
-def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one shape differ anywhere; NaN is like NaN."""
-    a, b = (t.to(torch.complex128) if t.is_complex() else t.double() for t in (one, other))
-    return bool(((a != b) & ~(a.isnan() & b.isnan())).any())
 
 
 def _user_line(error: BaseException) -> str:

@@ -14,7 +14,7 @@ from trackside.comparison.probe_kinds import SCALES
 from trackside.workload import tree
 from trackside.workload.memory import ALIGN, align
 
-__all__ = ["Feeder", "InputSet", "structure_of"]
+__all__ = ["Feeder", "InputSet", "alike", "structure_of"]
 
 # Enough base draws that two derived sets hardly ever mix the same two.
 _BASES = 4
@@ -98,6 +98,19 @@ def _computable(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.is_floating_point() and x.element_size() == 1 else x
 
 
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values, be it in different types; NaN is like NaN."""
+    if one.shape != other.shape:
+        return False
+    a, b = _computable(one.detach()), _computable(other.detach())
+    if a.dtype != b.dtype:
+        wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
+        a, b = a.to(wide), b.to(wide)
+    if torch.equal(a, b):
+        return True
+    return (a.is_floating_point() or a.is_complex()) and bool(((a == b) | (a.isnan() & b.isnan())).all())
+
+
 def structure_of(x: torch.Tensor) -> list[str]:
     """Structure that a careless change of values would break, seen in one float tensor."""
     found: list[str] = []
@@ -149,9 +162,7 @@ class Feeder:
         self._bases = [first, second]
         self._masks, self._smooth = {}, {}
         pairs = list(zip(first.tensors, second.tensors, strict=True))
-        self.varies = [
-            a.shape != b.shape or not torch.equal(_computable(a), _computable(b)) for a, b in pairs
-        ]
+        self.varies = [not alike(a, b) for a, b in pairs]
         self.structure = [
             sorted({*structure_of(a), *structure_of(b)}) if a.is_floating_point() else ["integer"]
             for a, b in pairs
@@ -160,12 +171,17 @@ class Feeder:
         derivable = bool(moving) and all(
             not self.structure[i] and pairs[i][0].shape == pairs[i][1].shape for i in moving
         )
-        constant = [
-            i
-            for i, (a, _) in enumerate(pairs)
-            if not self.varies[i] and a.numel() > 1 and not (a.is_floating_point() or a.is_complex())
-        ]
-        return {"derivable": derivable, "constant": constant}
+        return {"derivable": derivable}
+
+    @property
+    def shared(self) -> dict[int, torch.Tensor]:
+        """Leaves that were the same in the two draws, which a flag or a small number can be by chance."""
+        held = self._bases[0].tensors
+        return {i: x for i, x in enumerate(held) if not self.varies[i] and x.numel()}
+
+    def moved(self, made: InputSet) -> list[int]:
+        """Which of those a set has otherwise."""
+        return [i for i, x in self.shared.items() if not alike(x, made.tensors[i])]
 
     def add_base(self, made: InputSet) -> bool:
         """Keep a draw to derive from; False when there are enough."""

@@ -260,7 +260,6 @@ class _Trial:
         ]
         described = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=shape)
         bench.spec = described["spec"]
-        bench.constant = described["constant"]
         study = outcome.study = study_baseline(
             bench,
             self.files[BASELINE],
