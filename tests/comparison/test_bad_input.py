@@ -790,7 +790,7 @@ LOWERING = (
 )
 
 
-@pytest.mark.parametrize("warned", LOWERING)
+@pytest.mark.parametrize("warned", [*LOWERING, "state-matches"])
 def test_a_warning_about_what_a_certificate_rests_on_lowers_it(tmp_path: Path, warned: str) -> None:
     options, ledger = Options(tmp_path / "base.py", tmp_path / "new.py"), Ledger()
     outcomes = [Outcome(None, "faster", [], ledger)]

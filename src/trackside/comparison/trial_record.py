@@ -142,6 +142,8 @@ def grade(options: Options, outcomes: list[Outcome], verdict: str) -> str:
         "clocks-agree",
     )
     results = [o.ledger.results.get(name) for o in outcomes for name in lowering]
+    # Without state there is nothing to see.
+    results += [o.ledger.results["state-matches"] for o in outcomes if "state-matches" in o.ledger.results]
     if options.seed is not None or any(r is None or r.status in ("warn", "unknown") for r in results):
         return "reduced"
     return "full"
