@@ -108,6 +108,8 @@ HONEST = (
     "whole_number_out",
     # State and containers.
     "empty_beside",
+    "expanded_inputs",
+    "expanded_state",
     "flag_kept",
     "list_for_a_tuple",
     "names_kept",
