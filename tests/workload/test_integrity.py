@@ -216,3 +216,13 @@ def test_defaults_of_a_function_are_looked_at(watch: integrity.Watch) -> None:
     finally:
         memory.align.__defaults__ = kept
     assert "trackside.workload.memory.align" in watch.found
+
+
+def test_annotations_and_attributes_of_a_function_are_nobody_s_business(watch: integrity.Watch) -> None:
+    memory.align.__annotations__ = dict(memory.align.__annotations__)
+    vars(memory.align)["seen"] = True
+    try:
+        watch.look()
+        assert (watch.look(), watch.found) == (True, set())
+    finally:
+        vars(memory.align).clear()

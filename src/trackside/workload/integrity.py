@@ -158,7 +158,8 @@ def _insides(modules: tuple[types.ModuleType, ...]) -> list[tuple[str, Any]]:
             for name, value in table.items():
                 function = getattr(value, "fget" if type(value) is property else "__func__", value)
                 # One of ctypes' refers to what says how its arguments are passed on.
-                if isinstance(function, types.FunctionType | _CFunction):
+                mine = isinstance(function, types.FunctionType) and function.__module__ == module.__name__
+                if mine or isinstance(function, _CFunction):
                     closure = getattr(function, "__closure__", None) or ()
                     named = getattr(function, "__kwdefaults__", None)
                     found += [(f"{label}.{name}", part) for part in (function, *closure, named) if part]
@@ -180,11 +181,18 @@ def _looks(owners: list[tuple[str, Any]], found: set[str]) -> Iterator[bool]:
     kinds, count, address, refer, joined = type, len, id, gc.get_referents, chain.from_iterable
     each, every, same_object, fixed, text, items = map, all, is_, tuple, str, dict.items
     code_of, add, added_by_python = attrgetter("__code__"), found.add, _ADDED_BY_PYTHON
+    # Of all that a function refers to; its annotations and attributes are made when somebody asks for them.
+    defaults_of, function_kind = attrgetter("__defaults__", "__kwdefaults__"), types.FunctionType
     functions = [(label, f, f.__code__) for label, f in owners if kinds(f) is types.FunctionType]
     # All that a function refers to would double the cost; without defaults, only its code can be exchanged.
     plain = {id(f) for _, f, _ in functions if f.__defaults__ is None and f.__kwdefaults__ is None}
     kept = [
-        (label, owner, dict(owner) if kinds(owner) is dict else None, refer(owner))
+        (
+            label,
+            owner,
+            dict(owner) if kinds(owner) is dict else None,
+            defaults_of(owner) if kinds(owner) is function_kind else refer(owner),
+        )
         for label, owner in owners
         if id(owner) not in plain
     ]
@@ -224,7 +232,7 @@ def _looks(owners: list[tuple[str, Any]], found: set[str]) -> Iterator[bool]:
                 add(label)
         for label, owner, entries, insides in kept:
             if entries is None:
-                held = refer(owner)
+                held = defaults_of(owner) if kinds(owner) is function_kind else refer(owner)
                 if count(held) != count(insides) or not every(each(same_object, held, insides)):
                     harmless = False
                     add(label)
