@@ -277,3 +277,17 @@ class _Kind(torch.Tensor):
 def test_a_sparse_input_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match="sparse"):
         InputSet((torch.eye(3).to_sparse(),)).specification("cpu")
+
+
+def expanded(seed: int) -> tuple[torch.Tensor, ...]:
+    return normal(seed, 6, 9), normal(seed + 1, 9).expand(6, 9), normal(seed + 2, 6, 1).expand(6, 9)
+
+
+def test_expanded_inputs_are_mixed_and_bent_as_what_they_repeat() -> None:
+    fed = feeder(expanded)
+    mixed = fed.derive(7)
+    probed = fed.probe("signs", fed.draw(1, None), 3)
+    assert probed is not None
+    for made in (mixed, probed):
+        assert [t.stride() for t in made.tensors] == [(9, 1), (0, 1), (1, 0)]
+        assert not torch.equal(made.tensors[1], expanded(1)[1])

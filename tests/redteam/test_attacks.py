@@ -55,6 +55,14 @@ CAUGHT_BY = {
     "tails_from_integers": "output-matches-oracle",
     "tiny_doubles": "output-matches-oracle",
     "work_in_gettrace": "output-matches-oracle",
+    "work_in_a_module": "harness-intact",
+    "work_in_a_profile_hook": "harness-intact",
+    "work_in_a_trace_hook": "harness-intact",
+    "work_in_an_attribute": "harness-intact",
+    "work_in_gc_callbacks": "harness-intact",
+    "work_in_getattr": "harness-intact",
+    "work_in_swapped_code": "harness-intact",
+    "work_in_the_copy": "harness-intact",
     # State, containers, and code that runs beside the clock.
     "class_that_works": "output-structure",
     "empty_dropped": "output-structure",
@@ -81,6 +89,14 @@ SAME_BASELINE = {
     "kb_buffers_renamed": "kb_buffers_ignored",
     "kb_statistics_biased": "kb_renamed_statistics",
     "kb_statistics_dropped": "kb_renamed_statistics",
+    "work_in_a_module": "work_in_gettrace",
+    "work_in_a_profile_hook": "work_in_gettrace",
+    "work_in_a_trace_hook": "work_in_gettrace",
+    "work_in_an_attribute": "work_in_gettrace",
+    "work_in_gc_callbacks": "work_in_gettrace",
+    "work_in_getattr": "work_in_gettrace",
+    "work_in_swapped_code": "work_in_gettrace",
+    "work_in_the_copy": "work_in_gettrace",
 }
 NOT_CAUGHT_YET = ("lookahead_batch",)
 HONEST = (
@@ -111,6 +127,8 @@ HONEST = (
     "whole_number_out",
     # State and containers.
     "empty_beside",
+    "expanded_inputs",
+    "expanded_state",
     "flag_kept",
     "list_for_a_tuple",
     "names_kept",

@@ -1,8 +1,11 @@
 """What a candidate replaced or installed in its own process is reported."""
 
+import builtins
+import ctypes
 import gc
 import sys
 import time
+import types
 
 import pytest
 import torch
@@ -103,3 +106,123 @@ def test_a_garbage_collection_callback_is_named() -> None:
         assert "gc.callbacks" in integrity.hooks_installed()
     finally:
         gc.callbacks.remove(callback)
+
+
+class Asked:
+    """Tells when it is compared, hashed or taken for a truth: code that may run nowhere beside the clock."""
+
+    asked = 0
+
+    def __bool__(self) -> bool:
+        Asked.asked += 1
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        Asked.asked += 1
+        return True
+
+    def __hash__(self) -> int:
+        return hash("any")
+
+
+def test_a_look_sees_what_was_replaced_and_asks_it_nothing(
+    watch: integrity.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert watch.look()
+    Asked.asked = 0
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "callbacks", Asked())
+        patch.setitem(vars(builtins), "any", Asked())
+        patch.setattr(worker, "tree", Asked())
+        patch.setattr(worker, "_POISON", Asked())
+        patch.setattr(memory.HostMemory, "copy", Asked())
+        assert not watch.look()
+    assert Asked.asked == 0
+    wanted = {"gc.callbacks", "builtins.any", "HostMemory.copy"}
+    assert watch.found == wanted | {f"{worker.__name__}.{name}" for name in ("tree", "_POISON")}
+    assert watch.look()
+    assert wanted <= set(watch.replaced())
+
+
+def test_a_name_that_only_looks_like_a_builtin_is_seen_and_not_asked(watch: integrity.Watch) -> None:
+    table, look = vars(builtins), watch.look
+    kept = dict(table)
+    try:
+        del table["any"]
+        table[Asked()] = kept["any"]
+        Asked.asked = 0
+        same = look()
+        asked = Asked.asked
+    finally:
+        table.clear()
+        table.update(kept)
+    assert (same, asked) == (False, 0)
+    assert "builtins.any" in watch.found
+
+
+def test_how_ctypes_passes_arguments_on_is_looked_at(watch: integrity.Watch) -> None:
+    for name, other in (("argtypes", None), ("restype", ctypes.c_long), ("errcheck", lambda *a: 0)):
+        kept = getattr(memory._memmove, name, None)
+        setattr(memory._memmove, name, other)
+        try:
+            assert not watch.look()
+        finally:
+            if name == "errcheck":
+                del memory._memmove.errcheck
+            else:
+                setattr(memory._memmove, name, kept)
+    assert watch.found == {"trackside.workload.memory._memmove"}
+
+
+def test_a_module_of_another_class_is_seen(watch: integrity.Watch) -> None:
+    class Lazy(types.ModuleType):
+        pass
+
+    tree.__class__ = Lazy
+    try:
+        assert not watch.look()
+    finally:
+        tree.__class__ = types.ModuleType
+    assert watch.found == {tree.__name__}
+
+
+def test_an_added_name_is_harmless_among_the_builtins_only(
+    watch: integrity.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "display", print, raising=False)
+    assert watch.look()
+    monkeypatch.setattr(worker, "__warningregistry__", {}, raising=False)
+    watch.look()
+    assert (watch.found, watch.look()) == (set(), True)
+    monkeypatch.setattr(worker, "any", lambda *a: True, raising=False)
+    assert not watch.look()
+    assert watch.found == {f"{worker.__name__}.any"}
+
+
+def test_attributes_of_objects_that_are_held_are_looked_at(watch: integrity.Watch) -> None:
+    copies = memory.HostMemory()
+    watch.hold(memory=copies)
+    assert watch.look()
+    copies.copy = lambda *a: None  # type: ignore[method-assign]
+    assert not watch.look()
+    assert watch.found == {"memory.copy"}
+
+
+def test_defaults_of_a_function_are_looked_at(watch: integrity.Watch) -> None:
+    kept = memory.align.__defaults__
+    memory.align.__defaults__ = (512,)
+    try:
+        assert not watch.look()
+    finally:
+        memory.align.__defaults__ = kept
+    assert "trackside.workload.memory.align" in watch.found
+
+
+def test_annotations_and_attributes_of_a_function_are_nobody_s_business(watch: integrity.Watch) -> None:
+    memory.align.__annotations__ = dict(memory.align.__annotations__)
+    vars(memory.align)["seen"] = True
+    try:
+        watch.look()
+        assert (watch.look(), watch.found) == (True, set())
+    finally:
+        vars(memory.align).clear()

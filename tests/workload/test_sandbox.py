@@ -16,16 +16,20 @@ Confined = Callable[..., dict[str, Any]]
 
 _LAYERS = ("user_namespace", "network_namespace", "files", "signals", "system_calls")
 
+_TIMERS = {
+    "x86_64": {"timerfd_create": 283, "timer_create": 222, "setitimer": 38, "alarm": 37},
+    "aarch64": {"timerfd_create": 85, "timer_create": 107, "setitimer": 103},
+}
 _ADD_KEY_AND_KEYCTL = {"x86_64": (248, 250), "aarch64": (217, 219)}
 
 _FRAME = """
-import ctypes, json, os, resource, signal, socket, sys, time
+import ctypes, json, os, resource, signal, socket, struct, sys, time
 from pathlib import Path
 from trackside.workload import sandbox
 
 judge = os.getppid()
 libc = ctypes.CDLL(None, use_errno=True)
-isolation = sandbox.enter({readable}, {writable}, {disabled}, sockets={sockets})
+isolation = sandbox.enter({readable}, {writable}, {disabled}, driver={driver})
 found = {{}}
 
 def attempt(name, action):
@@ -48,13 +52,13 @@ def confined(tmp_path: Path) -> Confined:
         attempts: str,
         disabled: tuple[str, ...] = (),
         readable: tuple[str, ...] = (),
-        sockets: bool = False,
+        driver: bool = False,
     ) -> dict[str, Any]:
         frame = _FRAME.format(
             readable=[sys.prefix, sys.base_prefix, *readable],
             writable=[str(tmp_path / "own")],
             disabled=list(disabled),
-            sockets=sockets,
+            driver=driver,
             attempts=textwrap.dedent(attempts),
         )
         done = subprocess.run(
@@ -252,7 +256,7 @@ def test_daemons_keys_orphans_and_the_session_s_priority_are_out_of_reach(
             attempt("socket", lambda: socket.socket(socket.AF_UNIX))
             attempt("daemon", lambda: socket.socket(socket.AF_UNIX).connect({str(tmp_path / "daemon")!r}))
             """,
-            sockets=True,
+            driver=True,
         )
         datagrams, open_ones = confined(asked), confined(asked, disabled=("seccomp",))
     kept = {"pair", "own name", "thread's name"}
@@ -260,6 +264,34 @@ def test_daemons_keys_orphans_and_the_session_s_priority_are_out_of_reach(
     assert (allowed["socket"], allowed["daemon"]) == ("done", "refused")
     assert {name for name, what in datagrams.items() if what == "done"} == {"pair's own"}, datagrams
     assert {open_ones[name] for name in ("reconnect", "sendto", "sendmsg")} == {"done"}, open_ones
+
+
+def test_timers_that_would_interrupt_the_other_arm_cannot_be_made(confined: Confined) -> None:
+    needs(confined, "system_calls")
+    attempts = f"""
+        import threading
+        event, made = ctypes.create_string_buffer(64), ctypes.c_int()
+        spec = (ctypes.c_long * 4)(0, 0, 1000, 0)
+        # SIGEV_NONE, so that nobody is told.
+        struct.pack_into("<qii", event, 0, 0, 0, 1)
+        arguments = {{
+            "timerfd_create": (1, 0, 0),
+            "timer_create": (1, event, ctypes.byref(made)),
+            "setitimer": (0, spec, None),
+            "alarm": (1000, 0, 0),
+        }}
+        for name, number in {_TIMERS[os.uname().machine]}.items():
+            attempt(name, lambda: libc.syscall(number, *arguments[name]) >= 0)
+        attempt("signal.setitimer", lambda: signal.setitimer(signal.ITIMER_REAL, 1000))
+        attempt("sleep", lambda: time.sleep(0.001))
+        done = threading.Event()
+        threading.Timer(0.001, done.set).start()
+        attempt("threading.Timer", lambda: done.wait(20))
+    """
+    found, with_driver = confined(attempts), confined(attempts, driver=True)
+    allowed = {name for name, what in found.items() if what == "done"}
+    assert allowed == {"sleep", "threading.Timer"}, found
+    assert set(_TIMERS[os.uname().machine]) <= {n for n, w in with_driver.items() if w == "done"}, with_driver
 
 
 def test_no_core_file_is_left(confined: Confined) -> None:

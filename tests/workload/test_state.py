@@ -345,3 +345,41 @@ def test_parameters_of_compiled_modules_are_found_by_their_names() -> None:
     with torch.no_grad():
         inner[0].weight.add_(1)
     snapshot.restore()
+
+
+def test_an_expanded_tensor_is_put_back_with_all_that_shows_it() -> None:
+    bias = torch.arange(4.0)
+    held = {
+        "rows": bias.expand(3, 4),
+        "cube": torch.ones(2, 1).expand(5, 2, 6),
+        "one": torch.ones(1).expand(1),
+    }
+    snapshot = state.Snapshot(held)
+    bias += 1
+    held["cube"][:, 0].data.select(0, 0).select(0, 0).fill_(7)
+    snapshot.restore()
+    assert torch.equal(held["rows"], torch.arange(4.0).expand(3, 4))
+    assert torch.equal(held["cube"], torch.ones(5, 2, 6))
+    assert held["rows"].stride() == (0, 1)
+
+
+def test_windows_that_overlap_are_put_back() -> None:
+    windows = torch.arange(10.0).unfold(0, 3, 1)
+    snapshot = state.Snapshot([windows])
+    windows[0] += 5
+    snapshot.restore()
+    assert torch.equal(windows, torch.arange(10.0).unfold(0, 3, 1))
+
+
+def test_zeros_without_memory_are_left_alone() -> None:
+    held = {"zeros": torch._efficientzerotensor((3,)), "ones": torch.ones(3)}  # type: ignore[attr-defined]
+    snapshot = state.Snapshot(held)
+    held["ones"] += 1
+    snapshot.restore()
+    assert set(state.leaves(held)) == {"['ones']"}
+    assert torch.equal(held["ones"], torch.ones(3))
+
+
+def test_an_expanded_leaf_has_the_digest_of_its_values() -> None:
+    rows = torch.arange(4.0).expand(3, 4)
+    assert digest(rows, "key") == digest(rows.contiguous(), "key")

@@ -114,6 +114,8 @@ def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 def structure_of(x: torch.Tensor) -> list[str]:
     """Structure that a careless change of values would break, seen in one float tensor."""
     found: list[str] = []
+    # That all rows of an expanded one have one sum says nothing.
+    x = tree.once(x)
     flat = x.detach().reshape(-1)[:_SAMPLE].double()
     if flat.numel() < 2:
         return found
@@ -209,6 +211,8 @@ class Feeder:
             if not self.varies[i]:
                 made.append(x)
                 continue
+            shape, needs_gradient = x.shape, x.requires_grad
+            x, y = tree.once(x.detach()), tree.once(y.detach())
             mask = self._mask(tuple(x.shape))
             shift = int(torch.randint(0, max(1, mask.numel()), (1,), generator=g))
             shift = shifts.setdefault(tuple(x.shape), shift)
@@ -217,10 +221,10 @@ class Feeder:
             if pull:
                 # A weight of `pull` under the mask, where x prevails, and of 1 - pull elsewhere.
                 weight = rolled.to(x.dtype).mul_(2 * pull - 1).add_(1 - pull)
-                torch.lerp(x.detach(), y.detach(), weight, out=mixed)
+                torch.lerp(x, y, weight, out=mixed)
             else:
-                torch.where(rolled, x.detach(), y.detach(), out=mixed)
-            made.append(mixed.requires_grad_(x.requires_grad))
+                torch.where(rolled, x, y, out=mixed)
+            made.append(mixed.expand(shape).requires_grad_(needs_gradient))
         return InputSet(a.rebuilt(made))
 
     def _continuous(self, made: InputSet) -> bool:
@@ -253,20 +257,20 @@ class Feeder:
         made, changed = [], False
         for i, x in enumerate(base.tensors):
             structure, kept = self.structure[i], self._domain(base, i)
-            bent = None
+            bent, part = None, tree.once(x.detach())
             if (
                 x.is_floating_point()
                 and x.numel()
                 and "nonfinite" not in structure
                 and kept not in ("fixed", "unit")
             ):
-                bent = _bend(kind, _computable(x.detach()), structure, kept, g)
+                bent = _bend(kind, _computable(part), structure, kept, g)
             changed = changed or bent is not None
             if bent is None:
                 made.append(x)
             else:
-                target = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-                made.append(target.copy_(bent).requires_grad_(x.requires_grad))
+                target = torch.empty_strided(part.shape, part.stride(), dtype=x.dtype, device=x.device)
+                made.append(target.copy_(bent).expand(x.shape).requires_grad_(x.requires_grad))
         return InputSet(base.rebuilt(made)) if changed else None
 
 

@@ -61,7 +61,8 @@ class Driver:
             self._calls[name] = call
         # Bound once: a look-up per call would cost more than the call.
         self._copy = self._calls["cuMemcpyDtoDAsync_v2"]
-        self._record = self._calls["cuEventRecord"]
+        self.record_call = self._calls["cuEventRecord"]
+        self.synchronize_call = self._calls["cuCtxSynchronize"]
         self._memset = self._calls["cuMemsetD32Async"]
 
     def _do(self, name: str, *arguments: Any) -> None:
@@ -101,7 +102,7 @@ class Driver:
         return event
 
     def record(self, event: Any) -> None:
-        if code := self._record(event, None):
+        if code := self.record_call(event, None):
             raise CudaError("cuEventRecord", code)
 
     def elapsed_ns(self, start: Any, end: Any) -> float:

@@ -56,12 +56,15 @@ _SECOND_NUMBERS = 0x40000000
 _X86_64 = (203, 144, 314, 141, 251, 101, 310, 311, 438, 425, 426, 427, 248, 249, 250, 42, 46, 307)
 _AARCH64 = (122, 119, 274, 140, 30, 117, 270, 271, 438, 425, 426, 427, 217, 218, 219, 203, 211, 269)
 # Then prlimit64, for other processes than the own (0), since one with the same user id could limit the judge;
-# prctl, for PR_SET_CHILD_SUBREAPER, since orphans belong to the supervisor; sendto, with an address; and
-# socket, for all but accelerators: without any, CUDA does not start (error 304, driver 580).
+# prctl, for PR_SET_CHILD_SUBREAPER, since orphans belong to the supervisor; and sendto, with an address.
 _DENIED = {
-    "x86_64": (0xC000003E, _X86_64, 302, 157, 44, 41),
-    "aarch64": (0xC00000B7, _AARCH64, 261, 167, 206, 198),
+    "x86_64": (0xC000003E, _X86_64, 302, 157, 44),
+    "aarch64": (0xC00000B7, _AARCH64, 261, 167, 206),
 }
+# What the driver of an accelerator may want, and nobody else: socket, without which CUDA does not start
+# (error 304, driver 580); timerfd_create, timer_create, setitimer and alarm (which arm64 has not): timers go
+# off while their process is frozen, and the interrupt is charged to whoever runs then, the other arm.
+_DRIVERS_ONLY = {"x86_64": (41, 283, 222, 38, 37), "aarch64": (198, 85, 107, 103)}
 _JOIN_SESSION_KEYRING, _KEYCTL = 1, {"x86_64": 250, "aarch64": 219}
 
 # Folders that an interpreter, a compiler and the CUDA libraries read. The run store is not among them.
@@ -121,13 +124,13 @@ def close_other_descriptors(keep: Iterable[int]) -> None:
 
 
 def enter(
-    readable: Iterable[str], writable: Iterable[str], disabled: Iterable[str] = (), sockets: bool = False
+    readable: Iterable[str], writable: Iterable[str], disabled: Iterable[str] = (), driver: bool = False
 ) -> Isolation:
     """Give up what user code does not need.
 
     Args:
         disabled: layers to leave out (tests use it).
-        sockets: leave it sockets, which the drivers of accelerators may want.
+        driver: leave it sockets and timers, which the driver of an accelerator may want.
     """
     isolation = Isolation()
     skip = set(disabled)
@@ -136,7 +139,7 @@ def enter(
         _libc.syscall(keyctl, _JOIN_SESSION_KEYRING, None)
     _enter_namespaces(isolation, skip)
     _restrict_files_and_signals(isolation, list(readable), list(writable), skip)
-    _deny_system_calls(isolation, skip, sockets)
+    _deny_system_calls(isolation, skip, driver)
     return isolation
 
 
@@ -205,17 +208,17 @@ def _restrict_files_and_signals(
     os.close(ruleset)
 
 
-def _deny_system_calls(isolation: Isolation, skip: set[str], sockets: bool) -> None:
+def _deny_system_calls(isolation: Isolation, skip: set[str], driver: bool) -> None:
     """Answer EPERM to calls that reach for other cores, priorities or processes; all others are allowed."""
     machine = os.uname().machine
     if "seccomp" in skip or machine not in _DENIED:
         reason = "switched off" if "seccomp" in skip else f"no table for {machine}"
         isolation.missing.append(f"system call filter: {reason}")
         return
-    architecture, numbers, limits, control, send, socket = _DENIED[machine]
+    architecture, numbers, limits, control, send = _DENIED[machine]
     # Each line: what to do, where to go on if it holds and if not (None: the next line), and with what. A
     # 32-bit call, which any process can make, has other numbers and is refused whatever it is.
-    refused = [*numbers] if sockets else [*numbers, socket]
+    refused = numbers if driver else (*numbers, *_DRIVERS_ONLY[machine])
     program: list[tuple[int, str | None, str | None, int]] = [
         (_BPF_LOAD, None, None, _SECCOMP_ARCHITECTURE_AT),
         (_BPF_JUMP_EQUAL, None, "refuse", architecture),

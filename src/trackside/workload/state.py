@@ -39,9 +39,15 @@ _mkldnn = _Torch._mkldnn
 _clone, _detach, _copy = torch.Tensor.clone, torch.Tensor.detach, torch.Tensor.copy_
 _get_data, _set_data = _Base.data.__get__, _Base.data.__set__
 _set_grad = _Base.grad.__set__
-_layout = _Base.layout.__get__
+_layout, _is_zero = _Base.layout.__get__, _Base._is_zerotensor
 _to_dense = torch.Tensor.to_dense
-_from_numpy, _strided = torch.from_numpy, torch.strided
+_from_numpy, _strided, _tensor = torch.from_numpy, torch.strided, torch.tensor
+_int64, _float64, _no_grad = torch.int64, torch.float64, torch.no_grad
+# Captured as well: a class of another's in their place would be asked what its subclasses are.
+_Tensor, _Module, _Optimizer, _ndarray = torch.Tensor, torch.nn.Module, torch.optim.Optimizer, np.ndarray
+_library: Any = torch._C
+_ScriptModule = torch._C.ScriptModule
+_deque, _array_of_numbers, _Slot = collections.deque, array.array, types.MemberDescriptorType
 _class_dict = type.__dict__["__dict__"].__get__
 _class_mro = type.__dict__["__mro__"].__get__
 
@@ -96,7 +102,7 @@ def walk(value: Any) -> dict[str, torch.Tensor]:
         kind = type(item)
         if tree.is_tensor(item):
             found.update(_tensors(path, item))
-        elif issubclass(kind, np.ndarray) or kind is bytearray or kind is array.array:
+        elif issubclass(kind, _ndarray) or kind is bytearray or kind is _array_of_numbers:
             made, shared = _array(item)
             if made is not None and shared:
                 found[path or "state"] = made
@@ -114,7 +120,7 @@ def leaves(value: Any) -> dict[str, Leaf]:
             found.update(_tensors(path, item))
             if _layout(item) is _mkldnn:
                 found[path or "state"] = _to_dense(_detach(item))
-        elif issubclass(kind, np.ndarray) or kind is bytearray or kind is array.array:
+        elif issubclass(kind, _ndarray) or kind is bytearray or kind is _array_of_numbers:
             made, _shared = _array(item)
             if made is not None:
                 found[path or "state"] = made
@@ -140,10 +146,10 @@ def unseen(value: Any) -> dict[str, str]:
             layout = _layout(item)
             if not (layout is _strided or layout is _mkldnn or layout in _PARTS):
                 found[path or "state"] = f"tensor with layout {layout}"
-        elif issubclass(kind, torch.Tensor):
+        elif issubclass(kind, _Tensor):
             if not any(tree.is_tensor(inner) for _, inner in _inside(item)):
                 found[path or "state"] = f"{tree.facts_of('', item)['kind']}, no plain tensor"
-        elif issubclass(kind, np.ndarray):
+        elif issubclass(kind, _ndarray):
             if _array(item)[0] is None:
                 found[path or "state"] = "numpy array of objects"
         elif issubclass(kind, set | frozenset) and not all(
@@ -158,6 +164,9 @@ def _tensors(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tenso
     """A tensor with its gradient, or the parts of one that is packed."""
     layout = _layout(tensor)
     if layout is _strided:
+        if _is_zero(tensor):
+            # Autograd's zeros: they have no memory, and nobody can write to them.
+            return
         yield path or "state", tensor
         held = tree.gradient(tensor)
         if tree.is_tensor(held) and _layout(held) is _strided:
@@ -169,10 +178,10 @@ def _tensors(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tenso
 
 def _array(item: Any) -> tuple[torch.Tensor | None, bool]:
     """An array as a tensor, and whether that lies on the same memory; None where it holds Python objects."""
-    if type(item) is bytearray or type(item) is array.array:
+    if type(item) is bytearray or type(item) is _array_of_numbers:
         # Not on the same memory: an array that is looked at through another object cannot grow.
-        return torch.tensor(np.frombuffer(bytes(memoryview(item)), dtype=np.uint8).copy()), False
-    plain = np.ndarray.view(item, np.ndarray)
+        return _tensor(np.frombuffer(bytes(memoryview(item)), dtype=np.uint8).copy()), False
+    plain = _ndarray.view(item, _ndarray)
     if plain.dtype.hasobject:
         return None, False
     if plain.flags.writeable:
@@ -188,17 +197,17 @@ def _array(item: Any) -> tuple[torch.Tensor | None, bool]:
         plain = plain.astype(plain.dtype.newbyteorder("="))
     else:
         plain = np.frombuffer(plain.tobytes(), dtype=np.uint8)
-    return torch.tensor(np.array(plain, order="C")), False
+    return _tensor(np.array(plain, order="C")), False
 
 
 def _numbers(values: list[float]) -> torch.Tensor:
     """Plain numbers as one tensor: of integers where all are, and these small enough."""
     if not any(type(value) is float for value in values):
         try:
-            return torch.tensor(values, dtype=torch.int64)
+            return _tensor(values, dtype=_int64)
         except (OverflowError, RuntimeError):
             pass
-    return torch.tensor([_float(value) for value in values], dtype=torch.float64)
+    return _tensor([_float(value) for value in values], dtype=_float64)
 
 
 def _float(value: float) -> float:
@@ -247,7 +256,7 @@ def _inside(value: Any, numbers: bool = True) -> Iterable[tuple[str, Any]]:
     kind = type(value)
     if tree.is_tensor(value) or issubclass(kind, _NOT_ENTERED):
         return
-    if issubclass(kind, torch.nn.Module):
+    if issubclass(kind, _Module):
         modules = _modules(value)
         for held in ("_parameters", "_buffers"):
             for prefix, own in modules:
@@ -256,9 +265,9 @@ def _inside(value: Any, numbers: bool = True) -> Iterable[tuple[str, Any]]:
         for prefix, own in modules:
             if own.get("_c") is None and "_actual_script_module" not in own:
                 for name, item in own.items():
-                    if name not in _OF_EVERY_MODULE and not issubclass(type(item), torch.nn.Module):
+                    if name not in _OF_EVERY_MODULE and not issubclass(type(item), _Module):
                         yield prefix + name, item
-    elif issubclass(kind, torch.optim.Optimizer):
+    elif issubclass(kind, _Optimizer):
         own = _named(tree.attributes(value))
         kept = {id(key): item for key, item in _pairs(own.get("state"))}
         for i, parameter in enumerate(_parameters(own)):
@@ -271,7 +280,7 @@ def _inside(value: Any, numbers: bool = True) -> Iterable[tuple[str, Any]]:
         plain = sorted(entry for entry in _entries_of_set(value) if id(type(entry)) in _NUMBERS)
         for i, item in enumerate(plain):
             yield f"{{{i}}}", item
-    elif issubclass(kind, tuple | list | collections.deque):
+    elif issubclass(kind, tuple | list | _deque):
         for i, item in enumerate(_items(value)):
             if numbers or id(type(item)) not in _NUMBERS:
                 yield f"[{i}]", item
@@ -285,12 +294,12 @@ def _inside(value: Any, numbers: bool = True) -> Iterable[tuple[str, Any]]:
 def _modules(module: Any, prefix: str = "", seen: set[int] | None = None) -> list[tuple[str, dict[str, Any]]]:
     """A module and those below it, each once: path with a dot at its end, and attributes."""
     seen = set() if seen is None else seen
-    if id(module) in seen or not issubclass(type(module), torch.nn.Module):
+    if id(module) in seen or not issubclass(type(module), _Module):
         return []
     seen.add(id(module))
     own = _named(tree.attributes(module))
     scripted = own.get("_c")
-    if type(scripted) is torch._C.ScriptModule:
+    if type(scripted) is _ScriptModule:
         return _scripted(scripted, prefix)
     if "_actual_script_module" in own:
         return [
@@ -305,14 +314,13 @@ def _modules(module: Any, prefix: str = "", seen: set[int] | None = None) -> lis
 
 def _scripted(module: Any, prefix: str) -> list[tuple[str, dict[str, Any]]]:
     """A compiled module's, which has no attributes in Python."""
-    library: Any = torch._C
     held = {
         "_c": module,
-        "_parameters": dict(library.ParameterDict(module).items()),
-        "_buffers": dict(library.BufferDict(module).items()),
+        "_parameters": dict(_library.ParameterDict(module).items()),
+        "_buffers": dict(_library.BufferDict(module).items()),
     }
     found = [(prefix, held)]
-    for name, inner in library.ModuleDict(module).items():
+    for name, inner in _library.ModuleDict(module).items():
         found += _scripted(inner, f"{prefix}{name}.")
     return found
 
@@ -340,7 +348,7 @@ def _named(held: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(value: Any) -> list[Any]:
-    for kind in (list, tuple, collections.deque):
+    for kind in (list, tuple, _deque):
         if issubclass(type(value), kind):
             return list(kind.__iter__(value))
     return []
@@ -357,7 +365,7 @@ def _slots(value: Any) -> Iterator[tuple[str, Any, Any]]:
         names = _class_dict(base)
         if any(type(name) is str and name == "__slots__" for name in names):
             for name, slot in names.items():
-                if type(name) is str and type(slot) is types.MemberDescriptorType:
+                if type(name) is str and type(slot) is _Slot:
                     try:
                         yield name, slot, slot.__get__(value)
                     except AttributeError:
@@ -370,14 +378,14 @@ def _refills(value: Any) -> Iterator[Callable[[], None]]:
     if tree.is_tensor(value) or issubclass(kind, _NOT_REFILLED):
         return
     held: list[Any] = []
-    if issubclass(kind, torch.nn.Module):
+    if issubclass(kind, _Module):
         for module in _unscripted(value):
             attributes = tree.attributes(module)
             own = _named(attributes)
             held += [attributes, own.get("_parameters"), own.get("_buffers"), own.get("_modules")]
-    elif issubclass(kind, dict | list | collections.deque | set):
+    elif issubclass(kind, dict | list | _deque | set):
         held = [value]
-    elif kind is bytearray or kind is array.array:
+    elif kind is bytearray or kind is _array_of_numbers:
         return
     else:
         held = [tree.attributes(value)]
@@ -389,14 +397,14 @@ def _refills(value: Any) -> Iterator[Callable[[], None]]:
             yield partial(_refill_dict, container, keys, values)
         elif issubclass(type(container), set):
             yield partial(_refill_set, container, _entries_of_set(container))
-        elif issubclass(type(container), list | collections.deque):
+        elif issubclass(type(container), list | _deque):
             yield partial(_refill, container, _items(container))
 
 
 def _unscripted(module: Any, seen: set[int] | None = None) -> Iterator[Any]:
     """A module and those below it whose attributes are kept in Python."""
     seen = set() if seen is None else seen
-    if id(module) in seen or not issubclass(type(module), torch.nn.Module):
+    if id(module) in seen or not issubclass(type(module), _Module):
         return
     seen.add(id(module))
     own = _named(tree.attributes(module))
@@ -432,7 +440,7 @@ def _refill_set(container: Any, kept: list[Any]) -> None:
 
 
 def _refill(container: Any, kept: list[Any]) -> None:
-    kind: Any = list if issubclass(type(container), list) else collections.deque
+    kind: Any = list if issubclass(type(container), list) else _deque
     if kind.__len__(container) == len(kept) and all(map(is_, kind.__iter__(container), kept)):
         return
     kind.clear(container)
@@ -445,29 +453,29 @@ class Snapshot:
     def __init__(self, state: Any) -> None:
         reached = [item for _, item in _reached(state, "", set(), _MAX_DEPTH, numbers=False)]
         self._tensors = [
-            (tensor, type(tensor), _get_data(tensor), _clone(_detach(tensor)))
+            (tensor, type(tensor), _get_data(tensor), _clone(tree.once(_detach(tensor))))
             for tensor in walk(state).values()
         ]
         self._arrays: list[tuple[Any, Any]] = []
         for item in reached:
-            if issubclass(type(item), np.ndarray):
-                plain = np.ndarray.view(item, np.ndarray)
+            if issubclass(type(item), _ndarray):
+                plain = _ndarray.view(item, _ndarray)
                 if plain.flags.writeable and not _array(item)[1]:
                     self._arrays.append((plain, plain.copy()))
-            elif type(item) is bytearray or type(item) is array.array:
+            elif type(item) is bytearray or type(item) is _array_of_numbers:
                 self._arrays.append((item, item[:]))
         self._refills = [refill for item in reached for refill in _refills(item)]
         self._gradients = [
             (parameter, tree.gradient(parameter))
             for item in reached
-            if issubclass(type(item), torch.nn.Module)
+            if issubclass(type(item), _Module)
             for _prefix, own in _modules(item)
             for _name, parameter in _entries(own.get("_parameters"))
             if tree.is_tensor(parameter)
         ]
         self._optimizers: list[tuple[Any, list[tuple[Any, list[tuple[str, Any]]]]]] = []
         for item in reached:
-            if issubclass(type(item), torch.optim.Optimizer):
+            if issubclass(type(item), _Optimizer):
                 own = _named(tree.attributes(item))
                 groups = [(group, list(_entries(group))) for group in _items(own.get("param_groups"))]
                 self._optimizers.append((None if _pairs(own.get("state")) else own.get("state"), groups))
@@ -475,16 +483,16 @@ class Snapshot:
     def restore(self) -> None:
         for refill in self._refills:
             refill()
-        with torch.no_grad():
+        with _no_grad():
             for tensor, kind, data, saved in self._tensors:
                 if type(tensor) is not kind:
                     raise TypeError("a tensor of the state was given another class")
                 # .data: the copy must not count as a mutation that autograd sees.
                 _set_data(tensor, data)
-                _copy(_get_data(tensor), saved)
+                _copy(tree.once(_get_data(tensor)), saved)
             for item, kept in self._arrays:
                 # An array of numpy's keeps its size.
-                item[... if type(item) is np.ndarray else slice(None)] = kept
+                item[... if type(item) is _ndarray else slice(None)] = kept
         for parameter, gradient in self._gradients:
             if tree.is_tensor(parameter):
                 _set_grad(parameter, gradient)

@@ -93,7 +93,7 @@ def _become(request: dict[str, Any], control: int, log: int) -> None:
             request["readable"],
             request["writable"],
             request["unprotected"],
-            sockets=request["device"] != "cpu",
+            driver=request["device"] != "cpu",
         )
         import torch
 

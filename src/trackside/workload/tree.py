@@ -28,6 +28,7 @@ __all__ = [
     "key_name",
     "leaves",
     "needs_gradient",
+    "once",
     "shape_of",
     "span_bytes",
     "storage_range",
@@ -46,6 +47,8 @@ _requires_grad = _Base.requires_grad.__get__
 _grad = _Base.grad.__get__
 _is_conj = _Base.is_conj
 _is_neg = _Base.is_neg
+_is_nested = _Base.is_nested.__get__
+_narrow = torch.Tensor.narrow
 _storage_ptr = torch.UntypedStorage.data_ptr
 _storage_size = torch.UntypedStorage.nbytes
 # Captured too: who puts a class of its own in their place would be taken for them.
@@ -160,6 +163,16 @@ def gradient(value: Any) -> Any:
 
 def needs_gradient(value: Any) -> bool:
     return bool(_requires_grad(value))
+
+
+def once(value: Any) -> Any:
+    """The part of a tensor that all others repeat: an expanded one cannot be written to as a whole."""
+    if _is_nested(value):
+        return value
+    for dim, (size, stride) in enumerate(zip(_size(value), _stride(value), strict=True)):
+        if stride == 0 and size > 1:
+            value = _narrow(value, dim, 0, 1)
+    return value
 
 
 def facts_of(path: str, value: Any) -> TensorFacts:

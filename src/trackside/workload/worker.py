@@ -9,13 +9,14 @@ import gc
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
 from trackside.records.errors import TracksideError
-from trackside.workload import cuda, flags, formats, integrity, memory, state, tree
+from trackside.workload import aliasing, cuda, flags, formats, integrity, memory, state, tree
 from trackside.workload.aliasing import Place, aliases, overlap
 from trackside.workload.channel import Channel
 from trackside.workload.digest import digest
@@ -35,12 +36,18 @@ _as_strided = torch.as_strided
 _frombuffer = torch.frombuffer
 _active_modes = integrity.active_modes
 _hooks = integrity.hooks_installed
+# A profile hook is told of calls of C functions, but not of one that a partial makes.
+_quiet_clock, _quiet_cpu_clock = partial(_clock), partial(_cpu_clock)
+_quiet_gettrace, _quiet_getprofile = partial(sys.gettrace), partial(sys.getprofile)
 # Only while a call runs: its own collections are its cost, and no finalizer of its may run in our code.
-_collect_garbage, _leave_garbage = gc.enable, gc.disable
+_collect_garbage, _leave_garbage = partial(gc.enable), partial(gc.disable)
 
 # Twice the largest L2 in use today (Hopper 50-60 MB, Blackwell 126 MB), as NVBench and do_bench do.
 _FLUSH_BYTES = 256 << 20
 _POISON = 0xFF
+
+_KINDS = {"_watch": integrity.Watch, "_kept": list, "_state_ranges": list, "_sizes": list, "_contract": dict}
+"""Of the worker's attributes those that are there before the calls, which a look at them starts from."""
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -53,7 +60,7 @@ class _Bench(Protocol):
 
     memory: memory.Memory
     hooks: set[str]
-    """Interpreter hooks seen when a call returned."""
+    """Interpreter hooks, and replaced names of ours, seen when a call returned."""
     given: list[torch.Tensor]
     """The tensors that were put in place last, whatever became of the containers they were given in."""
 
@@ -68,8 +75,11 @@ class _Bench(Protocol):
 class _HostBench:
     """Inputs are tensors over the arena itself; the clock is the process's own."""
 
-    def __init__(self, arena: Arena, spec: dict[str, Any]) -> None:
+    # Its attributes stay the same objects: the watch sees when one was replaced.
+
+    def __init__(self, arena: Arena, spec: dict[str, Any], watch: integrity.Watch) -> None:
         self.memory: memory.Memory = memory.HostMemory()
+        self._watch = watch
         self._arena, self._spec = arena, spec
         self.hooks: set[str] = set()
         self.given: list[torch.Tensor] = []
@@ -85,7 +95,7 @@ class _HostBench:
         for i, facts in enumerate(self._spec["leaves"]):
             if facts["grad"]:
                 self._tensors[slot][i] = self._tensor(slot, facts)
-        self.given = list(self._tensors[slot])
+        self.given[:] = self._tensors[slot]
         return tree.build(self._spec["tree"], self.given.__getitem__)
 
     def _tensor(self, slot: int, facts: dict[str, Any]) -> torch.Tensor:
@@ -98,15 +108,28 @@ class _HostBench:
         return tensor.requires_grad_() if facts["grad"] else tensor
 
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
+        # Looked up before the call: what it puts in their place is not run, and seen.
+        clock, cpu_clock, look = _quiet_clock, _quiet_cpu_clock, self._watch.look
+        gettrace, getprofile, leave_garbage = _quiet_gettrace, _quiet_getprofile, _leave_garbage
         _collect_garbage()
         try:
-            c0 = _cpu_clock()
-            t0 = _clock()
+            c0 = cpu_clock()
+            t0 = clock()
             output = call(state, args)
-            t1 = _clock()
-            c1 = _cpu_clock()
+            # Hooks may work and be gone before anybody asks. One that traces is told of every line, so it is
+            # asked for before the clock; one that profiles is told of nothing until the look. Python collects
+            # garbage that the call made no later than here.
+            tracing = gettrace()
+            t1 = clock()
+            c1 = cpu_clock()
         finally:
-            _leave_garbage()
+            leave_garbage()
+        profiling = getprofile()
+        look()
+        if tracing is not None:
+            self.hooks.add("sys.settrace")
+        if profiling is not None:
+            self.hooks.add("sys.setprofile")
         self.hooks.update(_hooks())
         self._wall.append(t1 - t0)
         self._cpu.append(c1 - c0)
@@ -128,20 +151,27 @@ class _HostBench:
         self.memory.copy(target, source, size)
 
     def times(self, count: int) -> tuple[list[float], list[int]]:
-        wall, cpu = self._wall, self._cpu
-        self._wall, self._cpu = [], []
-        return [float(t) for t in wall], cpu
+        wall, cpu = [float(t) for t in self._wall], self._cpu[:]
+        self._wall.clear()
+        self._cpu.clear()
+        return wall, cpu
 
 
 class _CudaBench:
     """Inputs are copied into place on the timing stream, after a flush that hides the launches."""
 
-    def __init__(self, arena: Arena, spec: dict[str, Any], driver: cuda.Driver, device: str) -> None:
+    def __init__(
+        self, arena: Arena, spec: dict[str, Any], watch: integrity.Watch, driver: cuda.Driver, device: str
+    ) -> None:
         self.driver = driver
+        self._watch = watch
         self.memory: memory.Memory = memory.CudaMemory(driver)
         self._arena, self._spec = arena, spec
         self._flush = driver.allocate(_FLUSH_BYTES)
         self._events = [(driver.event(), driver.event()) for _ in range(max(32, arena.shape.slots))]
+        self._look_at_calls = watch.look_at(
+            cuEventRecord=driver.record_call, cuCtxSynchronize=driver.synchronize_call
+        )
         self.hooks: set[str] = set()
         self.given: list[torch.Tensor] = []
         self._host: list[int] = []
@@ -162,33 +192,38 @@ class _CudaBench:
         for source in (*(self._arena.inputs_at(other) for other in decoys), base):
             for _tensor, pointer, facts in self._places:
                 driver.copy(pointer, source + facts["offset"], facts["span"])
-        self.given = [
+        self.given[:] = [
             _detach(tensor).requires_grad_() if facts["grad"] else tensor
             for tensor, _pointer, facts in self._places
         ]
         return tree.build(self._spec["tree"], self.given.__getitem__)
 
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
-        driver = self.driver
+        # Looked up before the call: what it puts in their place is not run, and seen.
+        driver, look, look_at_calls = self.driver, self._watch.look, self._look_at_calls
+        clock, record, synchronize = _clock, driver.record_call, driver.synchronize_call
         start, end = self._events[index]
         if mode != "cold":
             driver.synchronize()
         _collect_garbage()
         try:
-            t0 = _clock()
+            t0 = clock()
             driver.record(start)
             output = call(state, args)
         finally:
             _leave_garbage()
-        # Before the end event: a hook left behind could enqueue the work once that is recorded.
+        # Before the end event: a hook left behind could enqueue the work once that is recorded. The whole
+        # look takes longer than many a kernel, so it comes last: what runs before it is timed.
         self.hooks.update(_hooks())
-        driver.record(end)
-        enqueued = _clock() - t0
+        look_at_calls()
+        code = record(end, None)
         if mode != "cold":
-            driver.synchronize()
-            self._host.append(_clock() - t0)
-        else:
-            self._host.append(enqueued)
+            code = code or synchronize()
+        t1 = clock()
+        look()
+        if code:
+            raise cuda.CudaError("cuEventRecord or cuCtxSynchronize", code)
+        self._host.append(t1 - t0)
         return output
 
     def input_ranges(self) -> list[tuple[int, int]]:
@@ -211,7 +246,8 @@ class _CudaBench:
     def times(self, count: int) -> tuple[list[float], list[int]]:
         """Event times, and host times: with a sync in wall mode, of enqueueing alone in cold mode."""
         self.driver.synchronize()
-        host, self._host = self._host, []
+        host = self._host[:]
+        self._host.clear()
         return [self.driver.elapsed_ns(*self._events[i]) for i in range(count)], host
 
     def inputs_back(self, slot: int) -> None:
@@ -225,13 +261,15 @@ class _Worker:
         self._channel = channel
         self._device: str = request["device"]
         self._isolation = isolation
-        self._watch = integrity.Watch(
-            tuple(
-                m
-                for name, m in sys.modules.items()
-                if name.startswith("trackside.workload") and "formats" not in name
-            )
-        )
+        near = [sys.modules[__name__], integrity, memory, tree, state, aliasing]
+        if self._device != "cpu":
+            near.append(cuda)
+        others = [
+            module
+            for name, module in sys.modules.items()
+            if name.startswith("trackside.workload.") and "formats" not in name and module not in near
+        ]
+        self._watch = integrity.Watch(tuple(near), tuple(others))
         self._workload: Any = None
         self._state: Any = None
         self._snapshot: state.Snapshot | None = None
@@ -324,9 +362,12 @@ class _Worker:
         self._arena = memory.arena_from_message(request, self._channel.fds, driver)
         self._spec = request["spec"]
         if driver is None:
-            self._bench = _HostBench(self._arena, self._spec)
+            self._bench = _HostBench(self._arena, self._spec, self._watch)
         else:
-            self._bench = _CudaBench(self._arena, self._spec, driver, self._device)
+            self._bench = _CudaBench(self._arena, self._spec, self._watch, driver, self._device)
+            self._watch.hold(driver=driver)
+        bench: Any = self._bench
+        self._watch.hold(bench=bench, memory=bench.memory, arena=self._arena, shape=self._arena.shape)
         return {}
 
     def _op_contract(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -352,9 +393,14 @@ class _Worker:
         leaves: list[Any] = []
         last: Any = None
         bent: set[int] = set()
-        self._kept = []
-        self._state_ranges = self._where_state_lies()
+        self._kept.clear()
+        self._state_ranges[:] = self._where_state_lies()
         self._peak = max(self._peak, self._device_peak())
+        self._watch.found.update(
+            f"worker.{n}" for n, kind in _KINDS.items() if type(vars(self)[n]) is not kind
+        )
+        self._watch.found.update(f"worker.{name}" for name in vars(self) if name in vars(_Worker))
+        look_at_own = self._watch.look_at(worker=vars(self), contract=self._contract, spec=self._spec)
         started = _clock()
         for index, (slot, seed) in enumerate(zip(request["slots"], request["seeds"], strict=True)):
             if not (carry and index):
@@ -370,6 +416,7 @@ class _Worker:
                     state.leaves(self._state)
                 continue
             output = bench.timed(index, mode, call, self._state, args)
+            look_at_own()
             bent.update(bench.bent(slot))
             modes = _active_modes()
             if modes:
@@ -387,7 +434,7 @@ class _Worker:
             "host": host,
             "enqueued": enqueued,
             "leaves": leaves,
-            "hooks": sorted(bench.hooks),
+            "hooks": [*sorted(bench.hooks), *(f"a replaced {name}" for name in sorted(self._watch.found))],
             "bent": sorted(bent),
         }
 
@@ -416,7 +463,7 @@ class _Worker:
         at, end = self._arena.outputs_at(slot), self._arena.outputs_at(slot) + self._arena.shape.output_bytes
         facts: list[dict[str, Any]] = []
         places: list[Place] = []
-        self._sizes = []
+        self._sizes.clear()
         for path, value in found:
             fact = tree.facts_of(path, value)
             if fact["kind"] == "tensor":
@@ -442,7 +489,7 @@ class _Worker:
         shared = aliases(places, [*owners, *self._state_ranges])
         if "state" in shared.values():
             # The call may have freed that part of the state, gradients say, and been given the same memory.
-            self._state_ranges = self._where_state_lies()
+            self._state_ranges[:] = self._where_state_lies()
             shared = aliases(places, [*owners, *self._state_ranges])
         for fact in facts:
             if fact["path"].startswith("out") and fact["kind"] == "tensor":

@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
+from trackside.workload import tree
 from trackside.workload.formats.devices import cuda_means, moved, replaced, seed_all
 from trackside.workload.formats.facts import FileFacts
 from trackside.workload.formats.importing import blaming, import_file, required_callable
@@ -427,5 +428,6 @@ def adopt_parameters(module: nn.Module, state_dict: dict[str, Any]) -> bool:
         for name, value in given.items():
             target, wanted = own[name], value.to(own[name].device, own[name].dtype)
             if not torch.equal(target, wanted):
-                target.copy_(wanted)
+                part = tree.once(target)
+                part.copy_(wanted[tuple(slice(size) for size in part.shape)])
     return True
