@@ -28,6 +28,9 @@ _SMALL_OUTPUT = 64 << 20
 # How far a candidate's outputs may be spread: views of one large result span all of it.
 _WIDEST, _WIDE_BYTES = 16, 64 << 20
 
+# Flushes before an untimed call on a GPU: some 300 µs, so that what starts before its inputs are there shows.
+_FLUSHES = 4
+
 # Seconds to draw a set in that a comparison can spare: a set that was drawn repeats nothing.
 _SLOW_DRAW = 0.02
 
@@ -359,7 +362,7 @@ class Bench:
         mode: str | None = None,
         keep: bool = False,
         poison: bool = False,
-        flushes: int = 1,
+        flushes: int = _FLUSHES,
         timeout: float | None = None,
         repeat: int = 0,
         building: bool = False,
