@@ -63,6 +63,7 @@ CAUGHT_BY = {
     "work_in_getattr": "harness-intact",
     "work_in_swapped_code": "harness-intact",
     "work_in_the_copy": "harness-intact",
+    "work_in_the_copy_always": "harness-intact",
     # State, containers, and code that runs beside the clock.
     "class_that_works": "output-structure",
     "empty_dropped": "output-structure",
@@ -97,6 +98,7 @@ SAME_BASELINE = {
     "work_in_getattr": "work_in_gettrace",
     "work_in_swapped_code": "work_in_gettrace",
     "work_in_the_copy": "work_in_gettrace",
+    "work_in_the_copy_always": "work_in_gettrace",
 }
 NOT_CAUGHT_YET = ("lookahead_batch",)
 HONEST = (

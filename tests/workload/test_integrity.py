@@ -202,10 +202,20 @@ def test_an_added_name_is_harmless_among_the_builtins_only(
 def test_attributes_of_objects_that_are_held_are_looked_at(watch: integrity.Watch) -> None:
     copies = memory.HostMemory()
     watch.hold(memory=copies)
-    assert watch.look()
+    assert watch.look_at_held()
     copies.copy = lambda *a: None  # type: ignore[method-assign]
-    assert not watch.look()
+    assert not watch.look_at_held()
     assert watch.found == {"memory.copy"}
+
+
+def test_what_was_replaced_before_objects_are_held_is_still_found(
+    watch: integrity.Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "getattr", lambda *a: None)
+    watch.hold(memory=memory.HostMemory())
+    assert not watch.look()
+    monkeypatch.undo()
+    assert watch.found == {"builtins.getattr"}
 
 
 def test_defaults_of_a_function_are_looked_at(watch: integrity.Watch) -> None:

@@ -106,15 +106,17 @@ class Watch:
         self._named = [(owner, name, getattr(owner, name, _MISSING)) for owner, name in _WATCHED]
         self.found: set[str] = set()
         """Names that meant something else when somebody looked, even if they were put right since."""
-        self._near = [*_insides(near), ("gc", vars(gc)), ("gc.callbacks", _callbacks)]
-        self.look = self._sealed([*self._near, _BUILTINS])
+        self.look = self._sealed([*_insides(near), ("gc", vars(gc)), ("gc.callbacks", _callbacks), _BUILTINS])
         """Whether all is as it was; the names of what is not are added to `found`."""
+        self.look_at_held = self.look_at()
+        """The same about what was put on `hold`."""
+        self._held: dict[str, Any] = {}
         self._look_at_others = self._sealed([*_insides(others), _END])
 
     def hold(self, **instances: Any) -> None:
-        """From now on the attributes of these objects are to stay what they are, too."""
-        self._near += [(name, vars(item)) for name, item in instances.items()]
-        self.look = self._sealed([*self._near, _BUILTINS])
+        """From now on the attributes of these objects, which are new, are to stay what they are."""
+        self._held |= {name: vars(item) for name, item in instances.items()}
+        self.look_at_held = self.look_at(**self._held)
 
     def look_at(self, **owners: Any) -> Callable[[], bool]:
         """A look of its own at these alone: functions of ctypes', or dicts of attributes."""
@@ -123,6 +125,7 @@ class Watch:
     def replaced(self) -> list[str]:
         """Names that no longer mean what they meant, or did not when somebody looked."""
         self.look()
+        self.look_at_held()
         self._look_at_others()
         named = [
             f"{getattr(o, '__name__', o)}.{name}"

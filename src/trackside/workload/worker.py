@@ -110,6 +110,7 @@ class _HostBench:
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
         # Looked up before the call: what it puts in their place is not run, and seen.
         clock, cpu_clock, look = _quiet_clock, _quiet_cpu_clock, self._watch.look
+        look_at_held = self._watch.look_at_held
         gettrace, getprofile, leave_garbage = _quiet_gettrace, _quiet_getprofile, _leave_garbage
         _collect_garbage()
         try:
@@ -126,6 +127,7 @@ class _HostBench:
             leave_garbage()
         profiling = getprofile()
         look()
+        look_at_held()
         if tracing is not None:
             self.hooks.add("sys.settrace")
         if profiling is not None:
@@ -200,7 +202,8 @@ class _CudaBench:
 
     def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
         # Looked up before the call: what it puts in their place is not run, and seen.
-        driver, look, look_at_calls = self.driver, self._watch.look, self._look_at_calls
+        driver, look, look_at_held = self.driver, self._watch.look, self._watch.look_at_held
+        look_at_calls = self._look_at_calls
         clock, record, synchronize = _clock, driver.record_call, driver.synchronize_call
         start, end = self._events[index]
         if mode != "cold":
@@ -221,6 +224,7 @@ class _CudaBench:
             code = code or synchronize()
         t1 = clock()
         look()
+        look_at_held()
         if code:
             raise cuda.CudaError("cuEventRecord or cuCtxSynchronize", code)
         self._host.append(t1 - t0)
