@@ -5,7 +5,7 @@ Unlike those of the corpus they need not win in an ordinary harness: some look f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,33 @@ CAUGHT_BY = {
     "state_minus_infinity": "state-matches",
     "state_that_works": "output-matches-oracle",
 }
+# Others of their kind run in `make test`; these in `make test-slow`.
+SLOW = frozenset(
+    {
+        "argsort_repeats",
+        "complex_in_another_order",
+        "distances_expanded",
+        "double_complex_from_single",
+        "dropped_doubles_in_one_product",
+        "fft_of_padded_signals",
+        "freed_state",
+        "fused_adam",
+        "huge_doubles",
+        "kb_statistics_dropped",
+        "mask_with_equals",
+        "masked_select",
+        "sines_in_another_order",
+        "state_many_numbers",
+        "state_slots_and_numpy",
+        "strassen",
+        "subnormals_flushed",
+        "validated_inputs",
+        "work_in_a_module",
+        "work_in_an_attribute",
+        "work_in_getattr",
+        "work_in_swapped_code",
+    }
+)
 NEEDS_TIMED_PROCESSES = {
     "frozen_state_later": "state-matches",
     "probe_dodger": "holds-on-probes",
@@ -176,8 +203,12 @@ def failed(name: str, store: Path, crew: Crew | None, **options: Any) -> list[st
     return [check.id for check in record.checks if check.status == "fail"]
 
 
+def each(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in names]
+
+
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", CAUGHT_BY)
+@pytest.mark.parametrize("name", each(CAUGHT_BY))
 def test_an_attack_is_stopped_by_the_check_that_is_meant_for_it(
     name: str, crew: Crew, tmp_path: Path
 ) -> None:
@@ -206,7 +237,7 @@ def test_a_state_that_takes_longer_to_restore_is_no_lie_about_time(tmp_path: Pat
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("name", each(HONEST))
 def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, tmp_path: Path) -> None:
     assert failed(name, tmp_path, crew, checks_only=True) == []
 
