@@ -193,19 +193,28 @@ def _earlier(out: Path, asked: dict[str, Any], now: set[str]) -> list[dict[str, 
     return [row for row in document["rows"] if row["name"] not in now]
 
 
-def _in_parts(argv: list[str], arguments: argparse.Namespace, chosen: list[Case]) -> int:
+def _in_parts(arguments: argparse.Namespace, chosen: list[Case]) -> int:
     """All jobs side by side; those that measure wait for each other at the device's lock."""
-    command = [sys.executable, "-m", "tests.redteam.judged", *argv]
+    given = vars(arguments)
+    switches = [f"--{name}" for name in ("full", "naive", "knock-out") if given[name.replace("-", "_")]]
+    values = [f"--{name}={given[name]}" for name in ("device", "budget", "seconds", "jobs")]
+    names = [case.name for case in chosen]
+    command = [sys.executable, "-m", "tests.redteam.judged", *names, *switches, *values]
     with tempfile.TemporaryDirectory() as folder:
         outs = [Path(folder) / f"{part}.json" for part in range(1, arguments.jobs + 1)]
         jobs = [
             subprocess.Popen([*command, "--part", str(part), "--out", str(out)])
             for part, out in enumerate(outs, 1)
         ]
-        codes = [job.wait() for job in jobs]
-        rows = [row for out in outs if out.exists() for row in read_json(out)["rows"]]
-        if arguments.out:
-            _save(arguments, rows)
+        try:
+            codes = [job.wait() for job in jobs]
+        finally:
+            # Ctrl-C reaches the jobs too: they end by themselves, and what they had is kept.
+            for job in jobs:
+                job.wait()
+            rows = [row for out in outs if out.exists() for row in read_json(out)["rows"]]
+            if arguments.out:
+                _save(arguments, rows)
     missing = {case.name for case in chosen} - {row["name"] for row in rows}
     if missing:
         print(f"no answer for {len(missing)} cases: {', '.join(sorted(missing))}", file=sys.stderr)
@@ -226,6 +235,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--naive", action="store_true", help="run the usual way of checking instead")
     parser.add_argument("--jobs", type=int, default=1, help="processes that take turns over the cases")
     parser.add_argument("--part", type=int, default=0, help="which of the jobs this is; they count from 1")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after this long")
+    parser.add_argument("--rest", action="store_true", help="only cases of which --out has no row yet")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args(argv)
     chosen = [c for c in cases(arguments.device) if arguments.kind in (None, c.kind)]
@@ -233,16 +244,25 @@ def main(argv: list[str]) -> int:
     if unknown:
         kind = f"{arguments.kind} " if arguments.kind else ""
         parser.error(f"no {kind}case {', '.join(sorted(unknown))} on {arguments.device}")
+    if arguments.rest and not arguments.out:
+        parser.error("--rest needs --out")
     if arguments.names:
         chosen = [c for c in chosen if c.name in arguments.names]
+    if arguments.rest:
+        done = {row["name"] for row in _earlier(arguments.out, _asked(arguments), set())}
+        chosen = [c for c in chosen if c.name not in done]
     if arguments.jobs > 1 and not arguments.part:
-        return _in_parts(argv, arguments, chosen)
+        return _in_parts(arguments, chosen)
     if arguments.part:
         chosen = chosen[arguments.part - 1 :: arguments.jobs]
     rows: list[dict[str, Any]] = []
     bad = 0
+    end = time.monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory() as store, Crew(default_threads(arguments.device)) as crew:
         for case in chosen:
+            if time.monotonic() > end:
+                print(f"stopped after {len(rows)} of {len(chosen)} cases: the time is up", file=sys.stderr)
+                return 1
             row = _naive_row(case) if arguments.naive else _row(case, arguments, crew, Path(store))
             bad += not row["fits"]
             rows.append(row)

@@ -117,6 +117,15 @@ def test_rows_are_pooled_only_with_those_of_the_same_question(tmp_path: Path) ->
     assert [path.name for path in out.parent.iterdir()] == ["out.json"]
 
 
+def test_the_rest_are_cases_without_a_row_and_none_begins_when_time_is_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    save(out, NAMES[0])
+    assert judged.main([*NAMES, "--rest", "--out", str(out), "--seconds", "-1"]) == 1
+    assert f"stopped after 0 of {len(NAMES) - 1} cases" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("speedup", "fits"), [(1.04, False), (1.06, True), (None, True)])
 def test_a_false_case_must_fool_the_usual_check_by_more_than_noise(
     speedup: float | None, fits: bool, monkeypatch: pytest.MonkeyPatch
