@@ -1,5 +1,6 @@
 """The parts of the benchmarks that need no device: reading ncu's table, judging bars, writing the page."""
 
+import gzip
 import json
 import subprocess
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from benchmarks.context import Bar, Compared, Context, Outcome
+from benchmarks.publish import publish
 
 from benchmarks import __main__ as program
 from benchmarks import budget, context, ncu, rejection, selfcheck, side_by_side, table
@@ -303,3 +305,28 @@ def test_a_page_without_results_claims_nothing_about_them(tmp_path: Path) -> Non
 
 def test_the_page_in_the_repository_is_the_one_its_results_give() -> None:
     assert table.README.read_text() == table.text(table.RESULTS)
+
+
+def test_published_results_have_the_same_figures_and_no_paths(tmp_path: Path) -> None:
+    raw = {
+        "record": {
+            "seal": "ab",
+            "baseline": {"path": "/home/me/project/one/mix.py"},
+            "environment": {"folder": "/home/me/project"},
+            "reasons": ["out of /home/me/project/one/mix.py: 3 bytes/s"],
+        },
+        "quads": [[1.5, 2.5]],
+    }
+    folder, target = tmp_path / "from", tmp_path / "to"
+    (folder / "raw").mkdir(parents=True)
+    (folder / "raw/c-1.json.gz").write_bytes(gzip.compress(json.dumps(raw).encode()))
+    (folder / "results.json").write_text('{"folder": "/home/me/x", "rates": [{"k": 0, "n": 60}]}')
+    assert publish(folder, target) == 2
+    published = json.loads(gzip.decompress((target / "raw/c-1.json.gz").read_bytes()))
+    assert published["quads"] == raw["quads"]
+    assert published["record"] == {
+        "baseline": {"path": "one/mix.py"},
+        "environment": {"folder": ""},
+        "reasons": ["out of one/mix.py: 3 bytes/s"],
+    }
+    assert json.loads((target / "results.json").read_text()) == {"folder": "", "rates": [{"k": 0, "n": 60}]}
