@@ -19,6 +19,7 @@ from trackside.comparison.measure import (
     _start_orders,
     odd_freezes,
     plan_batch,
+    plan_flushes,
     used_beside,
 )
 
@@ -189,3 +190,19 @@ def test_when_the_first_pair_is_over_the_others_still_start_in_balance(pairs: in
         orders = [first, *_start_orders(pairs, random.Random(3), begun=first)]
         assert len(orders) == pairs
         assert 0 <= 2 * orders.count(first) - pairs <= 1
+
+
+# -- flushes -------------------------------------------------------------------------------------------
+
+
+def test_launches_of_a_candidate_far_faster_than_the_baseline_are_hidden_too() -> None:
+    enqueue, slow, fast = 300e3, 1.4e6, 70e3
+    assert plan_flushes([(enqueue, slow), (enqueue, slow)]) == (1, False)
+    flushes, host_bound = plan_flushes([(enqueue, slow), (enqueue, fast)])
+    assert flushes * 80e3 > enqueue - fast
+    assert not host_bound
+    assert plan_flushes([(enqueue, fast), (enqueue, slow)]) == (flushes, False)
+
+
+def test_what_no_number_of_flushes_hides_is_called_host_bound() -> None:
+    assert plan_flushes([(5e6, 70e3), (300e3, 70e3)]) == (24, True)

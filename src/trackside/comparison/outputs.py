@@ -14,8 +14,9 @@ from trackside.comparison.tolerance import Bins
 
 __all__ = ["check_call", "check_changed_inputs", "suspicious"]
 
-# Draws of rounding that settle what a probe's few ill-conditioned elements may be off by.
-_NOISE_DRAWS = 8
+# Draws of rounding that settle what few ill-conditioned elements may be off by. At a kink there must be one
+# beyond it, and by as much as the candidate's: nearly every second is.
+_NOISE_DRAWS, _KINK_DRAWS = 8, 32
 # Python floats hold doubles, though often a float32's value; so small an error only double arithmetic makes.
 _SURELY_DOUBLE = 2.0**-36
 # What two calls may differ by: the candidate's allowance, and the baseline's error, a quarter of it at most.
@@ -288,7 +289,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
         worst = tolerance.exceeds(leaf["bins"], allowances)
         if worst is not None:
             # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
-            jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype))
+            jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype), _KINK_DRAWS)
             allowances = tolerance.widened(allowances, jumps)
             worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is None:
@@ -344,10 +345,10 @@ def _errors_beside(look: _Look, path: str) -> Bins:
     return _bins_of(look.bench.errors(look.standard), path)
 
 
-def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1) -> Bins:
+def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1, draws: int = _NOISE_DRAWS) -> Bins:
     """What rounding on the way does, also to the output's own type, or so many times that."""
     noise = {"set": look.standard.set, "seed": look.standard.seed, "times": times, "output": dtype}
-    return _bins_of(look.bench.ask("condition", (), draws=_NOISE_DRAWS, **noise)["leaves"], path)
+    return _bins_of(look.bench.ask("condition", (), draws=draws, **noise)["leaves"], path)
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str) -> Bins:

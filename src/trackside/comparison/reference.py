@@ -426,6 +426,9 @@ class _Reference:
     def _op_condition(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that rounding causes, or `times` as much: no honest arithmetic can be asked to do better.
 
+        In bins of the oracle's magnitude, like all errors: near a kink, or where terms cancel, what is
+        computed may lie in another.
+
         Rounding in the types in which the baseline computes, however narrow its inputs are; and in the type
         of the `output` that is asked about, if any is. Of doubles the oracle is one itself: there its inputs
         are moved by half an ulp of a double, since they may be float32 and still be meant exactly.
@@ -436,6 +439,7 @@ class _Reference:
         place = (made.rebuilt(), seed, self._before(set_id))
         as_run = self._oracle.precision is None or output not in (torch.float64, torch.complex128)
         answer = self._oracle.answer_as_run(*place) if as_run else self._answer(set_id, seed)
+        oracle = answer if self._oracle.precision is None else self._answer(set_id, seed)
         rows: list[dict[str, Any]] = []
         until = time.monotonic() + _NOISE_SECONDS
         for _ in range(request["draws"]):
@@ -448,10 +452,7 @@ class _Reference:
                 # Integers are not moved: where there is nothing else, what is computed from them is.
                 moved = self._oracle.answer_rerounded(*place, times, g)
             rows += [
-                {
-                    "path": p,
-                    **accuracy.measure(accuracy.as_real(moved[p]).double(), accuracy.as_real(v).double()),
-                }
+                {"path": p, **_noise(moved[p], v, oracle.get(p, v))}
                 for p, v in answer.items()
                 if isinstance(v, torch.Tensor)
                 and (v.is_floating_point() or v.is_complex())
@@ -544,6 +545,16 @@ class _Reference:
         leaf = self._exchange.leaf(call, fact)
         self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
         return leaf
+
+
+def _noise(moved: torch.Tensor, unmoved: torch.Tensor, oracle: Any) -> dict[str, Any]:
+    """How far rounding moved an output, in bins of the oracle's magnitude."""
+    one, other = accuracy.as_real(moved).double(), accuracy.as_real(unmoved).double()
+    known = isinstance(oracle, torch.Tensor) and oracle.shape == unmoved.shape
+    right = accuracy.as_real(oracle).double() if known else other
+    # Infinities and NaN have no distance; where all three agree there is none.
+    moves = torch.where(one == other, 0.0, one - other)
+    return accuracy.measure(right + moves, right)
 
 
 def _amount(value: Any) -> float:

@@ -372,17 +372,17 @@ class _Trial:
         """How many flushes hide the host's part of a call in both arms; measures the baseline's time too."""
         if self.options.kind == "cpu":
             return 0, False
-        host: list[float] = []
+        arms: list[tuple[float, float]] = []
         for name in (BASELINE, CANDIDATE):
             slots = []
             for _ in range(3):
                 sets = bench.draw_many(AUDIT_SLOTS)
                 slots.append(bench.run(bench.arms[name], sets, [bench.seed() for _ in sets], flushes=2))
                 bench.forget(slots[-1:])
-            host.append(min(s.enqueued_ns / len(s.calls) for s in slots))
-            if name == BASELINE:
-                study.run_ns = min(c.ns for s in slots for c in s.calls)
-        return plan_flushes(max(host) - study.run_ns)
+            enqueue_ns = min(s.enqueued_ns / len(s.calls) for s in slots)
+            arms.append((enqueue_ns, min(c.ns for s in slots for c in s.calls)))
+        study.run_ns = arms[0][1]
+        return plan_flushes(arms)
 
     def _judge_machine(self, outcome: Outcome, plan: Plan, recorder: Recorder) -> None:
         """Whether anything else on the machine disturbed the measurement."""
