@@ -206,20 +206,30 @@ def _in_parts(arguments: argparse.Namespace, chosen: list[Case]) -> int:
             subprocess.Popen([*command, "--part", str(part), "--out", str(out)])
             for part, out in enumerate(outs, 1)
         ]
+        rows: list[dict[str, Any]] = []
         try:
-            codes = [job.wait() for job in jobs]
+            while any(job.poll() is None for job in jobs):
+                time.sleep(1)
+                rows = _gather(arguments, outs, rows)
         finally:
             # Ctrl-C reaches the jobs too: they end by themselves, and what they had is kept.
-            for job in jobs:
-                job.wait()
-            rows = [row for out in outs if out.exists() for row in read_json(out)["rows"]]
-            if arguments.out:
-                _save(arguments, rows)
+            codes = [job.wait() for job in jobs]
+            rows = _gather(arguments, outs, rows)
     missing = {case.name for case in chosen} - {row["name"] for row in rows}
     if missing:
         print(f"no answer for {len(missing)} cases: {', '.join(sorted(missing))}", file=sys.stderr)
     # Any code but 0: that of a job which a signal ended is negative.
     return 1 if any(codes) or missing else 0
+
+
+def _gather(
+    arguments: argparse.Namespace, outs: list[Path], before: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """All that the jobs have so far, saved where it is more than before: nobody may be left to do it later."""
+    rows = [row for out in outs if out.exists() for row in read_json(out)["rows"]]
+    if arguments.out and len(rows) > len(before):
+        _save(arguments, rows)
+    return rows
 
 
 def main(argv: list[str]) -> int:

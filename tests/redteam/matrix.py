@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def _section(device: str, found: dict[str, Any], knocked: Any, naive: Any) -> list[str]:
-    rows = found["rows"]
+    rows = sorted(found["rows"], key=lambda row: (row["family"], row["name"]))
     off = {r["name"]: r["knock_out"] for r in (knocked or {"rows": []})["rows"] if "knock_out" in r}
     won = {r["name"]: r for r in (naive or {"rows": []})["rows"]}
     how = "the full run" if found["full"] else "all checks, without the statistics"
