@@ -225,7 +225,7 @@ def _in_parts(arguments: argparse.Namespace, chosen: list[Case]) -> int:
 def _gather(
     arguments: argparse.Namespace, outs: list[Path], before: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All that the jobs have so far, saved where it is more than before: nobody may be left to do it later."""
+    """All that the jobs have so far, saved if it is more than before: this run may be killed."""
     rows = [row for out in outs if out.exists() for row in read_json(out)["rows"]]
     if arguments.out and len(rows) > len(before):
         _save(arguments, rows)
