@@ -227,6 +227,20 @@ HONEST = (
     _honest("quantise_compiled", "quantise_uint8", "compile", note="rounding turns some integers by one"),
     _honest("linear_leaky_addmm", "linear_leaky_relu", "equivalent", note="a kink where rounding decides"),
     _honest("moe_route_logits", "moe_routing", "algebra", note="near ties decide who is chosen"),
+    # What people do every day.
+    _honest("attention_flash", "attention_eager", "everyday", FASTER),
+    _honest("rmsnorm_residual_triton", "rmsnorm_residual", "everyday", FASTER),
+    _honest("swiglu_merged", "swiglu_mlp", "everyday"),
+    _honest("qkv_merged", "qkv_three_linears", "everyday", note="its outputs lie side by side in one tensor"),
+    _honest("conv_bn_folded", "conv_bn_relu", "everyday", note="TF32 is on by default for convolutions"),
+    _honest("conv_channels_last", "conv_bn_relu", "everyday", note="its output has other strides"),
+    _honest("cross_entropy_chunked", "cross_entropy_head", "everyday"),
+    _honest("rope_real", "rope_complex", "everyday"),
+    _honest("adamw_foreach", "adamw_loop", "everyday", FASTER, "120 tensors of state change"),
+    _honest("embedding_bag", "embedding_mean", "everyday", FASTER),
+    _honest("decode_sdpa", "decode_kv_cache", "everyday"),
+    _honest("small_products_bmm", "small_products_loop", "everyday", FASTER),
+    _honest("histogram_bincount", "histogram_onehot", "everyday", FASTER),
 )
 
 CASES = (*FALSE, *HONEST)
