@@ -814,3 +814,11 @@ def test_two_pairs_are_not_enough_for_a_certificate(tmp_path: Path) -> None:
         grade(Options(tmp_path / "a", tmp_path / "b", pairs=pairs), outcomes, "faster") for pairs in (2, 3)
     ]
     assert grades == ["none", "full"]
+
+
+@pytest.mark.parametrize("where", ["baseline", "candidate", "both"])
+def test_a_default_device_set_on_import_is_no_hook(judge: Callable[..., Judged], where: str) -> None:
+    line = "import torch\ntorch.set_default_device('cpu')\n"
+    baseline = line + textwrap.dedent(BASELINE) if where != "candidate" else BASELINE
+    result = judge(line if where != "baseline" else "", baseline=baseline)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)

@@ -260,3 +260,53 @@ def test_timed_sets_are_derived_only_where_drawing_one_takes_longer(
         assert bench.derive is derived
         (made,) = bench.draw_timed()
         bench.ask("forget", sets=[made], calls=[])
+
+
+SLOW = """
+import time
+
+def run(x):
+    time.sleep(0.3)
+    return x + 1, 0
+"""
+
+SIDE_BY_SIDE = """
+import torch
+
+def inputs(seed, device):
+    return (torch.randn(64, 96, generator=torch.Generator(device).manual_seed(seed)),)
+
+def run(x):
+    y = x * 2
+    return *y.chunk(3, -1), y[:, 7], y.sum()
+"""
+
+
+def test_further_calls_of_a_slot_have_their_own_time(tmp_path: Path) -> None:
+    path, slow = tmp_path / "baseline.py", tmp_path / "slow.py"
+    path.write_text(SEEDED)
+    slow.write_text(SLOW)
+    with opened(path) as (bench, study):
+        arm = bench.start(CANDIDATE, slow, study.facts["format"], 0, 1, 1, 60)
+        arm.call_timeout = 1.0
+        bench.further_timeout = 0.6
+        sets, seeds = [bench.draw()], [bench.seed()]
+        assert len(bench.run(arm, sets, seeds, repeat=7).calls) == 1
+        bench.further_timeout = 0.1
+        with pytest.raises(Stop, match=r"gave no answer to `calls` within 1\.7 s"):
+            bench.run(arm, sets, seeds, repeat=7)
+
+
+def test_views_that_lie_side_by_side_in_one_tensor_are_copied_once(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.py"
+    path.write_text(SIDE_BY_SIDE)
+    with opened(path) as (bench, study):
+        sets, seeds = [bench.draw()], [bench.seed()]
+        slot = bench.run(bench.arms[BASELINE], sets, seeds)
+        whole, element = 64 * 96 * 4, 4
+        assert slot.output_bytes == whole + element
+        offsets = [leaf["offset"] for leaf in slot.calls[0].leaves]
+        assert offsets == [0, 128, 256, 28, whole]
+        # Read back from there, all of them are right.
+        check_call(bench, study, slot.calls[0], slot.calls[0])
+        assert tolerance.relative_error(bench.errors(slot.calls[0])[2]["bins"])["rms"] < 1e-6

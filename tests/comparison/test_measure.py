@@ -20,11 +20,20 @@ from trackside.comparison.measure import (
     odd_freezes,
     plan_batch,
     plan_flushes,
+    plan_pace,
     used_beside,
 )
 
 PLAN = Plan(
-    device="cpu", pairs=6, batch=4, flushes=0, delta=0.02, metric="device", seconds=10, host_bound=False
+    device="cpu",
+    pairs=6,
+    batch=4,
+    flushes=0,
+    delta=0.02,
+    metric="device",
+    seconds=10,
+    host_bound=False,
+    paced=False,
 )
 LEAST = _MIN_QUADS["cpu"]
 
@@ -206,3 +215,19 @@ def test_launches_of_a_candidate_far_faster_than_the_baseline_are_hidden_too() -
 
 def test_what_no_number_of_flushes_hides_is_called_host_bound() -> None:
     assert plan_flushes([(5e6, 70e3), (300e3, 70e3)]) == (24, True)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host_bound", "paced"),
+    [
+        ((40e3, 50e3), False, False),
+        ((40e3, 300e3), False, True),
+        ((300e3, 40e3), False, True),
+        ((40e3, 50e3), True, True),
+    ],
+    ids=["both run ahead", "the candidate waits", "the baseline waits", "launches cannot be hidden"],
+)
+def test_calls_wait_for_each_other_where_either_arm_s_host_does_not_run_ahead(
+    hosts: tuple[float, float], host_bound: bool, paced: bool
+) -> None:
+    assert plan_pace(hosts, 2, host_bound) is paced

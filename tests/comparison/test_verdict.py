@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 
+from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.comparison.verdict import VERDICTS, Reading, conclude, read, worst_of
 from trackside.stats.intervals import Interval
 
 PLAN = Plan(
-    device="cpu", pairs=6, batch=4, flushes=0, delta=0.02, metric="device", seconds=10, host_bound=False
+    device="cpu",
+    pairs=6,
+    batch=4,
+    flushes=0,
+    delta=0.02,
+    metric="device",
+    seconds=10,
+    host_bound=False,
+    paced=False,
 )
 
 
@@ -350,3 +359,16 @@ def test_a_pair_of_which_other_work_left_few_quads_counts_for_less() -> None:
     assert math.exp(reading.speed.mid) < 1.02
     # What the pair took is not forgotten: the sum of all times weighs it as every other.
     assert math.exp(reading.total.mid) == pytest.approx(1.3 ** (1 / 6), rel=0.01)
+
+
+def test_a_clock_that_also_copied_views_over_much_memory_is_no_proof_of_a_lie() -> None:
+    made = measurement(lambda order, drift: quad(order, 2e6, 1e6, judge=(2.1e6, 2.1e6)))
+    made.output_bytes = {BASELINE: 1 << 20, CANDIDATE: 1 << 20}
+    with pytest.raises(Stop, match="the judge's clock, which no candidate can reach"):
+        conclude(read(made, Ledger()), 0.02, Ledger())
+    made.output_bytes = {BASELINE: 1 << 20, CANDIDATE: 1 << 24}
+    verdict, reasons = conclude(read(made, Ledger()), 0.02, Ledger())
+    assert verdict == "inconclusive"
+    assert (
+        "views over 16,777,216 bytes, the baseline's take 1,048,576: return contiguous copies" in reasons[0]
+    )

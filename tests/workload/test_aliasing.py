@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trackside.workload import tree
-from trackside.workload.aliasing import Place, aliases, overlap
+from trackside.workload.aliasing import Place, aliases, overlap, stretches
 
 
 def place(path: str, tensor: torch.Tensor) -> Place:
@@ -87,3 +87,24 @@ def test_windows_whose_steps_overlap_are_told_apart_by_their_elements() -> None:
         windows = [base.as_strided((3, 4), (5, 2)), base.as_strided((3, 4), (5, 2), start)]
         common = bool(elements(windows[0]) & elements(windows[1]))
         assert overlap(place("out[0]", windows[0]), place("out[1]", windows[1])) == common, start
+
+
+def test_views_of_different_rank_overlap_only_where_they_have_an_element_in_common() -> None:
+    y = torch.zeros(100, 5)
+    boxes, score = place("out[0]", y[:, :4]), place("out[1]", y[:, 4])
+    assert not overlap(boxes, score)
+    assert not overlap(score, boxes)
+    assert overlap(boxes, place("out[1]", y[:, 3]))
+    assert overlap(place("out[0]", y[:, 4:]), score)
+    assert overlap(place("out[0]", y), place("out[1]", y.view(-1)))
+    heads = torch.zeros(10, 24)
+    assert not overlap(place("out[0]", heads[:, :8].view(10, 2, 4)), place("out[1]", heads[:, 8:16]))
+    assert overlap(place("out[0]", heads[:, :9].view(10, 3, 3)), place("out[1]", heads[:, 8:16]))
+
+
+def test_ranges_that_overlap_make_up_one_stretch() -> None:
+    assert stretches([]) == []
+    assert stretches([(0, 4), (8, 12)]) == [(0, 4), (8, 12)]
+    assert stretches([(0, 4), (4, 8)]) == [(0, 4), (4, 8)]
+    assert stretches([(6, 10), (20, 30), (0, 8), (9, 12)]) == [(0, 12), (20, 30), (0, 12), (0, 12)]
+    assert stretches([(0, 10), (2, 3), (5, 6)]) == [(0, 10)] * 3

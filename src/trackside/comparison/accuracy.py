@@ -13,10 +13,14 @@ import torch
 
 from trackside.comparison.tolerance import FIRST_EXPONENT, ZERO_BIN, Bins, merge, smallest_bin
 
-__all__ = ["ZERO_BIN", "as_real", "locate", "measure", "misplaced_in", "position"]
+__all__ = ["ZERO_BIN", "as_real", "beyond", "locate", "measure", "misplaced_in", "position"]
 
 _BINS = ZERO_BIN + 1
 _PIECE = 1 << 17
+# Errors so many times a bin's rms are jumps: rounding fell the other way at a tie, a threshold or a kink. At
+# most one in 256 can be that far off.
+_JUMP = 16.0
+_MOST_TRIMS = 8
 # Numbers whose squares are neither infinite nor less exact than others.
 _SQUARABLE = 1e-140, 1e140
 
@@ -42,22 +46,22 @@ def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
     """Error of `found` against a wider `oracle`, per bin: count, rms and largest error, rms of the oracle.
 
     Where the oracle, rounded to the output's type, is not finite, the output must be the same NaN or
-    infinity; positions where it is not are counted as `nonfinite` and the first is named.
+    infinity; positions where it is not are counted as `nonfinite` and the first is named. `bulk` has the same
+    bins without jumps, which would make an rms say nothing of all the other elements.
     """
     flat, wanted = as_real(found).reshape(-1), as_real(oracle).reshape(-1).double().resolve_neg()
-    # In pieces that stay in a CPU's cache; a GPU takes everything at once.
-    step = flat.numel() if flat.is_cuda else _PIECE
-    bins: Bins = {}
-    bad, first = 0, None
-    for start in range(0, flat.numel(), max(1, step)):
-        piece, right = flat[start : start + step], wanted[start : start + step]
-        errors, misplaced = _errors(piece, right)
-        merge(bins, errors)
-        if misplaced is not None:
-            bad += int(misplaced.sum())
-            first = first if first is not None else start + int(torch.nonzero(misplaced).reshape(-1)[0])
+    bins, bad, first = _binned(flat, wanted, None)
+    bulk, limits = bins, _no_limits(flat)
+    for _ in range(_MOST_TRIMS):
+        far = {int(n): _JUMP * rms for n, (_, rms, largest, _) in bulk.items() if largest > _JUMP * rms}
+        if not far:
+            break
+        for number, limit in far.items():
+            limits[number] = limit
+        bulk, _, _ = _binned(flat, wanted, limits)
     return {
         "bins": bins,
+        "bulk": bulk,
         "nonfinite": bad,
         "nonfinite_at": first,
         "expected": _number(wanted[first]) if first is not None else None,
@@ -66,7 +70,41 @@ def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tensor | None]:
+def _no_limits(like: torch.Tensor) -> torch.Tensor:
+    return torch.full((_BINS,), math.inf, dtype=torch.float64, device=like.device)
+
+
+def _binned(
+    flat: torch.Tensor, wanted: torch.Tensor, limits: torch.Tensor | None
+) -> tuple[Bins, int, int | None]:
+    """Bins of what lies within the limits, how many NaN and infinities are out of place, and the first."""
+    # In pieces that stay in a CPU's cache; a GPU takes everything at once.
+    step = flat.numel() if flat.is_cuda else _PIECE
+    bins: Bins = {}
+    bad, first = 0, None
+    for start in range(0, flat.numel(), max(1, step)):
+        piece, right = flat[start : start + step], wanted[start : start + step]
+        errors, misplaced = _errors(piece, right, limits)
+        merge(bins, errors)
+        if misplaced is not None:
+            bad += int(misplaced.sum())
+            first = first if first is not None else start + int(torch.nonzero(misplaced).reshape(-1)[0])
+    return bins, bad, first
+
+
+def beyond(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float]) -> torch.Tensor:
+    """Which elements, counted flat, are further off than their bin allows; those without a number are not."""
+    flat, wanted = as_real(found).reshape(-1), as_real(oracle).reshape(-1).double().resolve_neg()
+    limits = _no_limits(flat)
+    for name, value in allowed.items():
+        limits[int(name)] = value
+    error = (flat.double() - wanted).abs_()
+    return error > limits[_bin_index(torch.nan_to_num(wanted), flat.dtype)]
+
+
+def _errors(
+    found: torch.Tensor, oracle: torch.Tensor, limits: torch.Tensor | None
+) -> tuple[Bins, torch.Tensor | None]:
     """Bins of one piece, and where NaN and infinities are out of place (None when nowhere)."""
     values = found.double()
     error = (values - oracle).abs_()
@@ -81,6 +119,9 @@ def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tens
     if not error.numel():
         return {}, misplaced
     index = _bin_index(oracle, found.dtype)
+    if limits is not None:
+        near = error <= limits[index]
+        index, error, oracle = index[near], error[near], oracle[near]
     return (_by_mask if error.is_cuda else _by_count)(index, error, oracle), misplaced
 
 

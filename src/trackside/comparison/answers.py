@@ -113,7 +113,7 @@ def validate(fact: Any, capacity: int) -> None:
         raise ValueError("span")
     if "offset" in fact and not (
         isinstance(fact["offset"], int)
-        and fact["offset"] % 256 == 0
+        and fact["offset"] % _ITEM_BYTES[fact["dtype"]] == 0
         and fact["offset"] >= 0
         and fact["offset"] + fact["span"] <= capacity
     ):

@@ -25,6 +25,8 @@ _START_TIMEOUT = 60.0
 
 # Up to this many bytes, slots have room for four times what the baseline's outputs span; beyond it for twice.
 _SMALL_OUTPUT = 64 << 20
+# Beyond this, memory is what runs out: little more than is needed.
+_HUGE_OUTPUT = 1 << 30
 # How far a candidate's outputs may be spread: views of one large result span all of it.
 _WIDEST, _WIDE_BYTES = 16, 64 << 20
 
@@ -59,6 +61,10 @@ class Slot:
     judge_ns: int
     enqueued_ns: int
     hooks: list[str]
+    late_ns: list[int]
+    """For each paced call, how long the device went on after the event that ended it."""
+    output_bytes: int
+    """Memory that the outputs of one call span, gaps and all: so much is copied."""
 
 
 @dataclass
@@ -69,6 +75,7 @@ class Arm:
     path: Path
     process: Process
     call_timeout: float
+    """Seconds that one call may take; each further one in a slot has the bench's `further_timeout` more."""
     build_seconds: float = 0.0
     call_ns: float = 0.0
     """What the candidate says an audited call took: for planning, since it may lie."""
@@ -96,6 +103,7 @@ class Bench:
         self.fleet, self.templates, self.device = fleet, templates, device
         self._cpus, self._judge_cpus, self._readable = cpus, judge_cpus, readable
         self.build_timeout = build_timeout
+        self.further_timeout = 0.0
         self.ledger, self.rng = ledger, rng
         # Workers can read the seeds of their calls, and a few hundred foretell all that this generator gives:
         # inputs, orders and moments of checks come from another.
@@ -368,6 +376,7 @@ class Bench:
         building: bool = False,
         carry: bool = False,
         fit: bool = True,
+        paced: bool = False,
     ) -> Slot:
         """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs.
 
@@ -377,7 +386,7 @@ class Bench:
         With `repeat` the last call is made that many times more; its slot then holds the last of them. A call
         that may compile is `building`: it has the build's time, which is not on the budget's account. Calls
         that `carry` on start from the state and random stream that the call before left. To `fit` is to make
-        room for outputs that have none, and to run again.
+        room for outputs that have none, and to run again. `Paced` calls on a GPU wait for each other.
         """
         slots = list(range(len(sets)))
         calls = [self.id() for _ in sets]
@@ -392,7 +401,7 @@ class Bench:
         answer = self.tell(
             arm,
             "calls",
-            timeout or (self.build_timeout if building else arm.call_timeout),
+            timeout or (self.build_timeout if building else self._time_for(arm, count)),
             slots=slots + slots[-1:] * repeat,
             seeds=[*seeds, *list(seeds[-1:]) * repeat],
             mode=mode or ("plain" if self.device == "cpu" else "cold"),
@@ -401,6 +410,7 @@ class Bench:
             keep=keep,
             poison=poison,
             flushes=flushes,
+            paced=paced,
             idle=False,
         )
         if held:
@@ -410,7 +420,7 @@ class Bench:
             if building:
                 self.build_seconds += (_clock() - t0) / 1e9
             again = (mode, keep, poison, flushes, timeout, repeat, building, carry)
-            return self.run(arm, sets, seeds, *again)
+            return self.run(arm, sets, seeds, *again, paced=paced)
         arm.holds.update(zip(slots, zip(sets, seeds, strict=True), strict=True))
         leaves = [every[i] for i in shown]
         sizes = [
@@ -430,10 +440,12 @@ class Bench:
             host = [int(t) for t in answer["host"]]
             hooks = [str(h) for h in answer["hooks"]]
             bent = [int(i) for i in answer["bent"]]
-            enqueued = int(answer["enqueued"])
+            enqueued, late = int(answer["enqueued"]), [int(t) for t in answer["late"]]
             if len(times) != count or len(host) != count or not all(0 < t < 1e15 for t in times):
                 raise ValueError("times")
-            if not all(0 <= t < 1e15 for t in (*host, enqueued)):
+            if len(late) != (count if paced else 0):
+                raise ValueError("paced calls")
+            if not all(0 <= t < 1e15 for t in (*host, *late, enqueued)):
                 raise ValueError("host's times")
             times, host = [times[i] for i in shown], [host[i] for i in shown]
         except (KeyError, TypeError, ValueError, OverflowError):
@@ -451,15 +463,15 @@ class Bench:
             Call(c, s, d, f, t, h)
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
         ]
-        return Slot(made, t3 - t0, enqueued, hooks)
+        return Slot(made, t3 - t0, enqueued, hooks, late, max(sizes))
 
-    def run_idle(self, arm: Arm, count: int, flushes: int) -> int:
+    def run_idle(self, arm: Arm, count: int, flushes: int, paced: bool = False) -> int:
         """What an arm takes on the judge's clock for so many calls when it makes none, in ns."""
         began = _clock()
         self.tell(
             arm,
             "calls",
-            arm.call_timeout,
+            self._time_for(arm, count),
             slots=[0] * count,
             seeds=[self.seed()] * count,
             mode="plain" if self.device == "cpu" else "cold",
@@ -468,9 +480,13 @@ class Bench:
             keep=False,
             poison=False,
             flushes=flushes,
+            paced=paced,
             idle=True,
         )
         return self.freeze(arm) - began
+
+    def _time_for(self, arm: Arm, calls: int) -> float:
+        return arm.call_timeout + (calls - 1) * self.further_timeout
 
     def run_baseline(self, sets: Sequence[int], seeds: Sequence[int], carry: bool = False) -> Slot:
         """Run the baseline, untimed, where the other arm ran; it stays frozen if it was."""
@@ -593,6 +609,8 @@ class Bench:
 
 def room_for(need: int) -> int:
     """Room in a slot for outputs that span so many bytes: for a candidate's padding too, and longer ones."""
+    if need > _HUGE_OUTPUT:
+        return need + need // 8
     return (4 if need <= _SMALL_OUTPUT else 2) * need + (1 << 16)
 
 

@@ -16,6 +16,8 @@ __all__ = ["Exchange"]
 
 # How much of a large input is read after a timed call.
 _WINDOW_BYTES = 4 << 20
+# Of the device's free memory, for private copies made beforehand.
+_RESERVED_SHARE = 0.25
 
 
 class Exchange:
@@ -81,6 +83,10 @@ class Exchange:
     def reserve(self, size: int, count: int) -> None:
         """Make private buffers, touched beforehand so that taking a copy never faults pages in."""
         self._spare, self._spare_bytes = [], size
+        free = self.free_memory()
+        if free is not None:
+            # What finds none is given memory when it is taken.
+            count = min(count, int(_RESERVED_SHARE * free) // max(1, size))
         self._spare = [torch.zeros(size, dtype=torch.uint8, device=self._device) for _ in range(count)]
         self._memory.synchronize()
 

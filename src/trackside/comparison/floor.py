@@ -38,22 +38,21 @@ def prepare(
     work = bench.ask("work", set=probe)
     bench.ask("forget", sets=[probe], calls=[])
     moved = max(study.least_output_bytes + needed["bytes"], round(work["bytes"]))
-    cached = moved <= ceilings.cache_bytes
-    speed = (
-        max(ceilings.cache_read, ceilings.cache_write)
-        if cached
-        else max(ceilings.dram_read, ceilings.dram_write)
-    )
+    # What fits into the cache may have been there, or stay: only the rest must come from memory or go there.
+    cached = min(moved, ceilings.cache_bytes)
+    seconds = cached / max(ceilings.cache_read, ceilings.cache_write)
+    seconds += (moved - cached) / max(ceilings.dram_read, ceilings.dram_write)
+    speed = moved / seconds if seconds else 0.0
     arithmetic = _arithmetic(bench, work["flops"])
     return {
-        "seconds": max(moved / speed, arithmetic["seconds"]),
-        "bound": "arithmetic" if arithmetic["seconds"] > moved / speed else "bytes",
+        "seconds": max(seconds, arithmetic["seconds"]),
+        "bound": "arithmetic" if arithmetic["seconds"] > seconds else "bytes",
         **{name: value for name, value in arithmetic.items() if name != "seconds"},
         "bytes": moved,
         "output_bytes": study.least_output_bytes,
         "necessary_input_bytes": needed["bytes"],
         "bytes_per_s": speed,
-        "ceiling": ("cache" if cached else "memory") + f", {ceilings.method}",
+        "ceiling": ("cache" if cached == moved else "memory") + f", {ceilings.method}",
         "measured_at": ceilings.measured_at,
         "n": ceilings.n,
         "spread": ceilings.spread,

@@ -35,6 +35,7 @@ __all__ = [
     "odd_freezes",
     "plan_batch",
     "plan_flushes",
+    "plan_pace",
     "used_beside",
 ]
 
@@ -67,9 +68,12 @@ _IDLE_SLOTS = 6
 _SPOT_CHANCE = 1 / 30
 # Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
 _SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.2
+# Waiting for a device that has nothing to do takes some 5 µs.
+_LATE_NS = 20_000.0
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
 _FLUSH_NS = 80e3
 _MAX_FLUSHES = 24
+_WAITING = 0.85
 # Every so many device quads, one that times the call from the host, hot.
 _WALL_EVERY = 3
 
@@ -88,6 +92,9 @@ class Plan:
     metric: str
     seconds: float
     host_bound: bool
+    paced: bool = False
+    """On a GPU: whether calls wait for each other, since one arm waits for the device anyway, or keeps it
+    waiting. What the worker does around a call would overlap with the other arm's calls alone."""
 
     @property
     def kind(self) -> str:
@@ -154,6 +161,10 @@ class Measurement:
     watched_at: int = 0
     odd_freezes: dict[str, int] = field(default_factory=dict)
     """By arm, freezes of earlier pairs in which a process ran and nobody knows why."""
+    output_bytes: dict[str, int] = field(default_factory=dict)
+    """By arm, the memory that a call's outputs span."""
+    late_ns: dict[str, list[int]] = field(default_factory=dict)
+    """By arm, how long the device went on after paced calls."""
     slot_seconds: float = 0.0
     oracle_seconds: float = 0.0
 
@@ -182,6 +193,14 @@ def plan_flushes(arms: Sequence[tuple[float, float]]) -> tuple[int, bool]:
     """
     wanted = math.ceil(1.4 * max(enqueue - run for enqueue, run in arms) / _FLUSH_NS)
     return max(1, min(wanted, _MAX_FLUSHES)), wanted > _MAX_FLUSHES
+
+
+def plan_pace(call_host_ns: Sequence[float], flushes: int, host_bound: bool) -> bool:
+    """Whether calls wait for each other: where the host cannot run ahead, or does not.
+
+    A call that takes the host as long as the flushes before it take the device may be waiting for it.
+    """
+    return host_bound or max(call_host_ns) > _WAITING * flushes * _FLUSH_NS
 
 
 def measure(
@@ -256,6 +275,7 @@ def measure(
             odd = odd_freezes(arm.process.ran_frozen)
             result.odd_freezes[arm.name] = result.odd_freezes.get(arm.name, 0) + odd
         result.pairs.append(pair)
+        _check_late(bench, result)
     return result
 
 
@@ -346,7 +366,8 @@ def _idle(bench: Bench, plan: Plan, order: tuple[str, ...]) -> dict[str, float]:
     seen: dict[str, list[float]] = {name: [] for name in order}
     for turn in range(_IDLE_SLOTS):
         for name in order if turn % 2 else order[::-1]:
-            seen[name].append(bench.run_idle(bench.arms[name], count, plan.flushes) / count)
+            slot_ns = bench.run_idle(bench.arms[name], count, plan.flushes, plan.paced)
+            seen[name].append(slot_ns / count)
     return {name: _middle(sorted(times)) for name, times in seen.items()}
 
 
@@ -363,13 +384,16 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
         name = BASELINE if letter == "A" else CANDIDATE
         arm, group = bench.arms[name], seen[name]
         seen[name] += 1
-        slot = bench.run(arm, groups[group], seeds[group], mode=mode, flushes=plan.flushes)
+        paced = plan.paced and mode == "cold"
+        slot = bench.run(arm, groups[group], seeds[group], mode=mode, flushes=plan.flushes, paced=paced)
         if not arm.process.frozen:
             bench.freeze(arm)
         slots.append((name, group, slot))
     ended = time.monotonic_ns()
     quad = Quad(order, mode, [], [], [], [], [], began, ended)
     for name, _group, slot in slots:
+        result.output_bytes[name] = max(slot.output_bytes, result.output_bytes.get(name, 0))
+        result.late_ns.setdefault(name, []).extend(slot.late_ns[extra:])
         calls = slot.calls[extra:]
         times = sorted(float(c.host) for c in calls) if mode == "wall" else sorted(c.ns for c in calls)
         quad.ns.append(_middle(times))
@@ -425,6 +449,17 @@ def _consult_oracle(bench: Bench, study: Study, call: Call, standard: Call) -> f
     learn(bench, study, standard)
     check_call(bench, study, call, standard, label=f"timed call {call.id}")
     return time.monotonic() - began
+
+
+def _check_late(bench: Bench, result: Measurement) -> None:
+    """Whether calls leave work behind: the device must be done when the event that ends a call is."""
+    late = {name: _middle(sorted(float(t) for t in times)) for name, times in result.late_ns.items() if times}
+    if late and late[CANDIDATE] > _LATE_NS + late[BASELINE]:
+        bench.ledger.failed(
+            "late-writes",
+            f"after the candidate's calls the device goes on for {late[CANDIDATE] / 1e3:.0f} µs, after the "
+            f"baseline's for {late[BASELINE] / 1e3:.0f} µs: work is left on another stream",
+        )
 
 
 def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:

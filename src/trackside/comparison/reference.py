@@ -10,6 +10,7 @@ import math
 import time
 import traceback
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ _BITS_JITTER = 2.0**-40
 _NECESSITY_TRIES = 6
 # Other roundings are drawn no longer than this; one is always made.
 _NOISE_SECONDS = 60.0
+# Times what rounding was seen to move an element, that another rounding may have moved it.
+_HALF_WAY = 2.0
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -433,34 +436,79 @@ class _Reference:
         of the `output` that is asked about, if any is. Of doubles the oracle is one itself: there its inputs
         are moved by half an ulp of a double, since they may be float32 and still be meant exactly.
         """
+        answers = self._rounded_answers(request)
+        answer = next(answers)
+        precision = self._oracle.precision
+        oracle = answer if precision is None else self._answer(request["set"], request["seed"])
+        rows = [
+            {"path": p, **_noise(moved[p], v, oracle.get(p, v))}
+            for moved in answers
+            for p, v in answer.items()
+            if isinstance(v, torch.Tensor)
+            and (v.is_floating_point() or v.is_complex())
+            and tuple(moved[p].shape) == tuple(v.shape)
+        ]
+        return {"leaves": rows}
+
+    def _rounded_answers(self, request: dict[str, Any]) -> Iterator[Answer]:
+        """The answer as it is, then with what is on the way rounded otherwise, as often as is asked for."""
         set_id, seed, times = request["set"], request["seed"], request["times"]
         output = tree.DTYPES[request["output"]] if request["output"] else None
         made, g = self._sets[set_id], torch.Generator(self._device).manual_seed(seed + 1)
         place = (made.rebuilt(), seed, self._before(set_id))
         as_run = self._oracle.precision is None or output not in (torch.float64, torch.complex128)
-        answer = self._oracle.answer_as_run(*place) if as_run else self._answer(set_id, seed)
-        oracle = answer if self._oracle.precision is None else self._answer(set_id, seed)
-        rows: list[dict[str, Any]] = []
+        yield self._oracle.answer_as_run(*place) if as_run else self._answer(set_id, seed)
         until = time.monotonic() + _NOISE_SECONDS
         for _ in range(request["draws"]):
             place = (made.rebuilt(), seed, self._before(set_id))
             if as_run:
-                moved = self._oracle.answer_as_run(*place, times, g, output)
+                yield self._oracle.answer_as_run(*place, times, g, output)
             elif self._oracle.ulp(made.tensors):
-                moved = self._oracle.answer_beside(*place, lambda dtype: times * HALF_ULP[torch.float64], g)
+                yield self._oracle.answer_beside(*place, lambda dtype: times * HALF_ULP[torch.float64], g)
             else:
                 # Integers are not moved: where there is nothing else, what is computed from them is.
-                moved = self._oracle.answer_rerounded(*place, times, g)
-            rows += [
-                {"path": p, **_noise(moved[p], v, oracle.get(p, v))}
-                for p, v in answer.items()
-                if isinstance(v, torch.Tensor)
-                and (v.is_floating_point() or v.is_complex())
-                and tuple(moved[p].shape) == tuple(v.shape)
-            ]
+                yield self._oracle.answer_rerounded(*place, times, g)
             if time.monotonic() > until:
+                return
+
+    def _op_jumps(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The elements of a leaf that are beyond what their bins allow, and whether rounding explains them.
+
+        Each by itself: it does where the baseline is as far off on the same inputs, times a `factor`, or
+        where the answer moves half as far there when what is on the way is rounded otherwise. `bins` are
+        those of all other elements.
+        """
+        fact = request["leaf"]
+        path = fact["path"]
+        found, other = (
+            self._exchange.leaf(request[call], request[leaf])
+            for call, leaf in (("call", "leaf"), ("other", "other_leaf"))
+        )
+        oracle: Any = self._answer(request["set"], request["seed"]).get(path)
+        if not all(
+            isinstance(one, torch.Tensor) and one.shape == found.shape for one in (found, other, oracle)
+        ):
+            return {"count": None}
+        flat, theirs, wanted = (accuracy.as_real(one).reshape(-1).double() for one in (found, other, oracle))
+        far = accuracy.beyond(found, oracle, request["allowed"])
+        count = int(far.sum())
+        if count > request["most"]:
+            return {"count": count}
+        at = torch.nonzero(far).reshape(-1)
+        errors = (flat[at] - wanted[at]).abs()
+        reach = request["factor"] * (theirs[at] - wanted[at]).abs()
+        answers = self._rounded_answers(request)
+        answer = accuracy.as_real(next(answers)[path]).reshape(-1).double()[at]
+        while not bool((errors <= reach).all()):
+            moved = next(answers, None)
+            if moved is None:
                 break
-        return {"leaves": rows}
+            if moved[path].shape == found.shape:
+                away = (accuracy.as_real(moved[path]).reshape(-1).double()[at] - answer).abs()
+                reach = torch.maximum(reach, _HALF_WAY * torch.nan_to_num(away, nan=0.0))
+        rest = accuracy.measure(accuracy.as_real(found).reshape(-1)[~far], wanted[~far])
+        unexplained = int((~(errors <= reach)).sum())
+        return {"count": count, "unexplained": unexplained, "bins": rest["bins"]}
 
     def _op_sensitivity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that lazy answers would make here: zeros, one constant, another set's answer."""

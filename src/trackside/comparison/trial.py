@@ -23,7 +23,7 @@ from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
 from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
-from trackside.comparison.measure import Plan, measure, plan_batch, plan_flushes
+from trackside.comparison.measure import Plan, measure, plan_batch, plan_flushes, plan_pace
 from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
 from trackside.comparison.probing import probe, probe_in_a_row, probe_shapes, report_probes
 from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
@@ -47,8 +47,11 @@ Progress = Callable[[dict[str, Any]], None]
 # Forks of one template share hash seed and layout, so pairs take turns over several.
 _TEMPLATES = 3
 _DELTA = {"cpu": 0.02, "cuda": 0.005}
-# A call may take this many times the baseline's before it counts as hung.
-_PATIENCE, _SHORTEST_TIMEOUT = 100, 5.0
+# A call may take this many times the baseline's before it counts as hung, and each further one in a slot so
+# many times more: all of them would have a hang wait for minutes.
+_PATIENCE, _SHORTEST_TIMEOUT, _FURTHER_PATIENCE = 100, 5.0, 20
+# Flushes before the calls that show how many are needed.
+_TRIED_FLUSHES = 2
 # Times its speed alone at which a baseline counts as hindered; what is less, noise can do.
 _HINDERED = {"cpu": 1.3, "cuda": 1.15}
 # Long enough that a machine which changes its speed within a second shows more than one of them.
@@ -270,7 +273,8 @@ class _Trial:
         )
         # Beside a wrong baseline, or without an oracle, nothing can be said of the candidate.
         bench.ledger.settle()
-        timeout = max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns / 1e9)
+        timeout = _call_timeout(study)
+        bench.further_timeout = _FURTHER_PATIENCE * study.run_ns / 1e9
         bench.arms[BASELINE].call_timeout = max(timeout, 60.0)
         self.progress({"phase": "audit"})
         arm = audit_candidate(
@@ -309,7 +313,7 @@ class _Trial:
         outcome.floor = physics.prepare(
             bench, study, self.store.root / "machine", self.cpus, self.context.machine
         )
-        flushes, host_bound = self._flushes(bench, study)
+        flushes, host_bound, paced = self._flushes(bench, study)
         free = bench.ask("free_memory")["bytes"]
         call_bytes = bench.spec["bytes"] + bench.output_bytes
         cand_ns = bench.arms[CANDIDATE].call_ns
@@ -319,10 +323,18 @@ class _Trial:
         pairs = options.pairs or (QUICK_PAIRS if options.quick else DEFAULT_PAIRS[options.kind])
         delta = options.delta if options.delta is not None else _DELTA[options.kind]
         plan = Plan(
-            options.device, pairs, batch, flushes, delta, options.metric, max(4.0, 0.9 * left), host_bound
+            options.device,
+            pairs,
+            batch,
+            flushes,
+            delta,
+            options.metric,
+            max(4.0, 0.9 * left),
+            host_bound,
+            paced,
         )
         state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
-        timeout = max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns * batch / 1e9)
+        timeout = _call_timeout(study)
         # Alone means alone: a frozen candidate could have itself woken.
         bench.stop(CANDIDATE)
         with bench.fleet.awake(self._idle_prone_cpus()):
@@ -368,21 +380,28 @@ class _Trial:
         apart = not set(self.cpus) & set(self.judge_cpus)
         return self.cpus if guest and few and apart and self.options.kind == "cpu" else []
 
-    def _flushes(self, bench: Bench, study: Study) -> tuple[int, bool]:
-        """How many flushes hide the host's part of a call in both arms; measures the baseline's time too."""
+    def _flushes(self, bench: Bench, study: Study) -> tuple[int, bool, bool]:
+        """How many flushes hide the host's part of a call in both arms, whether none would, whether to pace.
+
+        Measures the baseline's time too.
+        """
         if self.options.kind == "cpu":
-            return 0, False
+            return 0, False, False
         arms: list[tuple[float, float]] = []
+        host: list[float] = []
         for name in (BASELINE, CANDIDATE):
             slots = []
             for _ in range(3):
                 sets = bench.draw_many(AUDIT_SLOTS)
-                slots.append(bench.run(bench.arms[name], sets, [bench.seed() for _ in sets], flushes=2))
+                seeds = [bench.seed() for _ in sets]
+                slots.append(bench.run(bench.arms[name], sets, seeds, flushes=_TRIED_FLUSHES))
                 bench.forget(slots[-1:])
+            host.append(min(float(c.host) for s in slots for c in s.calls))
             enqueue_ns = min(s.enqueued_ns / len(s.calls) for s in slots)
             arms.append((enqueue_ns, min(c.ns for s in slots for c in s.calls)))
         study.run_ns = arms[0][1]
-        return plan_flushes(arms)
+        flushes, host_bound = plan_flushes(arms)
+        return flushes, host_bound, plan_pace(host, _TRIED_FLUSHES, host_bound)
 
     def _judge_machine(self, outcome: Outcome, plan: Plan, recorder: Recorder) -> None:
         """Whether anything else on the machine disturbed the measurement."""
@@ -444,6 +463,11 @@ class _Trial:
                 f"{outcome.base_alone['before_ns'] / 1e3:.1f} µs alone before, "
                 f"{outcome.base_alone['after_ns'] / 1e3:.1f} µs after",
             )
+
+
+def _call_timeout(study: Study) -> float:
+    """Seconds that one call may take."""
+    return max(_SHORTEST_TIMEOUT, _PATIENCE * study.run_ns / 1e9)
 
 
 def _alone(bench: Bench, plan: Plan) -> float:

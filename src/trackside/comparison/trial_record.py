@@ -192,6 +192,7 @@ def _shape_record(o: Outcome) -> dict[str, Any]:
             "device": ratios(r.device) if r.device else None,
             "candidate_calls": o.measurement.calls,
             "flushes": plan.flushes,
+            "paced": plan.paced,
             "host_bound": plan.host_bound,
         }
     study = o.study
@@ -205,7 +206,7 @@ def _shape_record(o: Outcome) -> dict[str, Any]:
             "outputs": [
                 {
                     "path": path,
-                    "baseline": tolerance.relative_error(bins),
+                    "baseline": tolerance.relative_error(study.whole_bins.get(path, bins)),
                     "candidate": tolerance.relative_error(study.candidate_bins[path])
                     if path in study.candidate_bins
                     else None,

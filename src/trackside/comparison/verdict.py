@@ -31,6 +31,8 @@ _FEW_DISTURBED = 0.1
 _BELIEVED_SHARE = 0.5
 # Gains below this are left to the intervals.
 _WORTH_ASKING = 0.05
+# Times the baseline's memory from which the outputs' copies weigh on the judge's clock.
+_STREWN = 1.25
 # So many quads blur a pair's median as much as processes differ: beyond that, more of them say little more.
 # Pairs that other work left with few quads count for less. The sum of all times weighs them alike.
 _PROCESS_QUADS = 20
@@ -50,6 +52,8 @@ class Reading:
     lie_us: float
     kept: int
     quads: int
+    strewn: str = ""
+    """Where the candidate's outputs span far more memory than the baseline's: which the judge has to copy."""
 
     def longer(self, delta: float) -> float:
         """Times the budget after which the interval would reach half of delta to either side."""
@@ -101,7 +105,15 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         lie_us=_half_width(lies) / 1e3,
         kept=len(keep),
         quads=len(timed),
+        strewn=_strewn(measurement.output_bytes),
     )
+
+
+def _strewn(spans: dict[str, int]) -> str:
+    mine, theirs = spans.get(CANDIDATE, 0), spans.get(BASELINE, 0)
+    if mine <= _STREWN * theirs:
+        return ""
+    return f"its outputs are views over {mine:,} bytes, the baseline's take {theirs:,}"
 
 
 class Quiet:
@@ -220,7 +232,16 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     judge = reading.judge
     assert judge is not None
     claimed, believed = math.exp(reading.speed.low) - 1, math.exp(judge.high) - 1
-    if believed < _BELIEVED_SHARE * claimed and claimed > _WORTH_ASKING:
+    doubted = believed < _BELIEVED_SHARE * claimed and claimed > _WORTH_ASKING
+    if doubted and reading.strewn:
+        # Copying them is on the judge's clock and not on the candidate's: no lie, and no proof either.
+        reasons.append(
+            f"the judge's clock cannot confirm the speedup: {_span(judge)}; {reading.strewn}: "
+            "return contiguous copies"
+        )
+        ledger.warned("clocks-agree", reasons[-1])
+        verdict = "inconclusive"
+    elif doubted:
         ledger.failed(
             "clocks-agree",
             f"the candidate's own clock says {_span(reading.speed)}, the judge's clock, "

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Place", "aliases", "overlap"]
+__all__ = ["Place", "aliases", "overlap", "stretches"]
 
 # Strides that overlap so much that more would have to be tried are taken for an overlap.
 _MOST_MULTIPLES = 16
@@ -64,16 +64,38 @@ def aliases(outputs: Sequence[Place], owners: Sequence[tuple[str, int, int]]) ->
     return found
 
 
+def stretches(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """For each range of memory the whole stretch that it makes up with those which overlap it."""
+    order = sorted(range(len(ranges)), key=lambda i: ranges[i])
+    found: list[tuple[int, int]] = [(0, 0)] * len(ranges)
+    group: list[int] = []
+    begin = end = 0
+    for i in order:
+        start, stop = ranges[i]
+        if group and start < end:
+            end = max(end, stop)
+        else:
+            group, begin, end = [], start, stop
+        group.append(i)
+        for member in group:
+            found[member] = (begin, end)
+    return found
+
+
 def overlap(one: Place, other: Place) -> bool:
     """Whether two views have an element in common; true where that is not easily told."""
     if one.end <= other.start or other.end <= one.start:
         return False
     apart, rest = divmod(other.start - one.start, one.element)
-    if one.element != other.element or one.stride != other.stride or rest:
+    if one.element != other.element or rest:
         return True
     # An element in common: index times stride in the one, less that in the other, is how far they are apart.
-    differences = [(s, 1 - n, m - 1) for s, m, n in zip(one.stride, one.shape, other.shape, strict=True)]
-    return _reachable(apart, sorted(differences, reverse=True))
+    bounds: dict[int, tuple[int, int]] = {}
+    for view, sign in ((one, 1), (other, -1)):
+        for step, n in zip(view.stride, view.shape, strict=True):
+            least, most = bounds.get(step, (0, 0))
+            bounds[step] = (least, most + n - 1) if sign > 0 else (least - n + 1, most)
+    return _reachable(apart, sorted(((step, *both) for step, both in bounds.items()), reverse=True))
 
 
 def _reachable(distance: int, dimensions: Sequence[tuple[int, int, int]]) -> bool:

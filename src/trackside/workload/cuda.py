@@ -62,6 +62,7 @@ class Driver:
         # Bound once: a look-up per call would cost more than the call.
         self._copy = self._calls["cuMemcpyDtoDAsync_v2"]
         self.record_call = self._calls["cuEventRecord"]
+        self.wait_call = self._calls["cuEventSynchronize"]
         self.synchronize_call = self._calls["cuCtxSynchronize"]
         self._memset = self._calls["cuMemsetD32Async"]
 

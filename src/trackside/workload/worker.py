@@ -17,7 +17,7 @@ import torch
 
 from trackside.records.errors import TracksideError
 from trackside.workload import aliasing, cuda, flags, formats, integrity, memory, state, tree
-from trackside.workload.aliasing import Place, aliases, overlap
+from trackside.workload.aliasing import Place, aliases, overlap, stretches
 from trackside.workload.channel import Channel
 from trackside.workload.digest import digest
 from trackside.workload.matmul import fastest_matmul
@@ -65,11 +65,11 @@ class _Bench(Protocol):
     """The tensors that were put in place last, whatever became of the containers they were given in."""
 
     def place(self, slot: int, mode: str, flushes: int, decoys: list[int]) -> Any: ...
-    def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any: ...
+    def timed(self, index: int, mode: str, paced: bool, call: Any, state: Any, args: Any) -> Any: ...
     def bent(self, slot: int) -> list[int]: ...
     def input_ranges(self) -> list[tuple[int, int]]: ...
     def copy_out(self, target: int, source: int, size: int, device: str) -> None: ...
-    def times(self, count: int) -> tuple[list[float], list[int]]: ...
+    def times(self, count: int) -> tuple[list[float], list[int], list[int]]: ...
 
 
 class _HostBench:
@@ -107,7 +107,7 @@ class _HostBench:
         tensor = _as_strided(flat.view(dtype), facts["shape"], facts["stride"])
         return tensor.requires_grad_() if facts["grad"] else tensor
 
-    def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
+    def timed(self, index: int, mode: str, paced: bool, call: Any, state: Any, args: Any) -> Any:
         # Looked up before the call: what it puts in their place is not run, and seen.
         clock, cpu_clock, look = _quiet_clock, _quiet_cpu_clock, self._watch.look
         look_at_held = self._watch.look_at_held
@@ -152,31 +152,40 @@ class _HostBench:
     def copy_out(self, target: int, source: int, size: int, device: str) -> None:
         self.memory.copy(target, source, size)
 
-    def times(self, count: int) -> tuple[list[float], list[int]]:
+    def times(self, count: int) -> tuple[list[float], list[int], list[int]]:
         wall, cpu = [float(t) for t in self._wall], self._cpu[:]
         self._wall.clear()
         self._cpu.clear()
-        return wall, cpu
+        return wall, cpu, []
 
 
 class _CudaBench:
     """Inputs are copied into place on the timing stream, after a flush that hides the launches."""
 
     def __init__(
-        self, arena: Arena, spec: dict[str, Any], watch: integrity.Watch, driver: cuda.Driver, device: str
+        self,
+        arena: Arena,
+        spec: dict[str, Any],
+        watch: integrity.Watch,
+        driver: cuda.Driver,
+        device: str,
+        flush: int | None,
     ) -> None:
         self.driver = driver
         self._watch = watch
         self.memory: memory.Memory = memory.CudaMemory(driver)
         self._arena, self._spec = arena, spec
-        self._flush = driver.allocate(_FLUSH_BYTES)
+        self.flush = driver.allocate(_FLUSH_BYTES) if flush is None else flush
         self._events = [(driver.event(), driver.event()) for _ in range(max(32, arena.shape.slots))]
         self._look_at_calls = watch.look_at(
-            cuEventRecord=driver.record_call, cuCtxSynchronize=driver.synchronize_call
+            cuEventRecord=driver.record_call,
+            cuEventSynchronize=driver.wait_call,
+            cuCtxSynchronize=driver.synchronize_call,
         )
         self.hooks: set[str] = set()
         self.given: list[torch.Tensor] = []
         self._host: list[int] = []
+        self._late: list[int] = []
         self._places = []
         for facts in spec["leaves"]:
             tensor = torch.empty_strided(
@@ -189,7 +198,7 @@ class _CudaBench:
         if mode == "cold":
             driver.reset_persisting_l2()
             for _ in range(flushes):
-                driver.fill(self._flush, slot + 1, _FLUSH_BYTES)
+                driver.fill(self.flush, slot + 1, _FLUSH_BYTES)
         # Decoys come first: who starts as soon as the inputs change works on another call's values.
         for source in (*(self._arena.inputs_at(other) for other in decoys), base):
             for _tensor, pointer, facts in self._places:
@@ -200,11 +209,12 @@ class _CudaBench:
         ]
         return tree.build(self._spec["tree"], self.given.__getitem__)
 
-    def timed(self, index: int, mode: str, call: Any, state: Any, args: Any) -> Any:
+    def timed(self, index: int, mode: str, paced: bool, call: Any, state: Any, args: Any) -> Any:
         # Looked up before the call: what it puts in their place is not run, and seen.
         driver, look, look_at_held = self.driver, self._watch.look, self._watch.look_at_held
         look_at_calls = self._look_at_calls
         clock, record, synchronize = _clock, driver.record_call, driver.synchronize_call
+        wait = driver.wait_call
         start, end = self._events[index]
         if mode != "cold":
             driver.synchronize()
@@ -223,6 +233,12 @@ class _CudaBench:
         if mode != "cold":
             code = code or synchronize()
         t1 = clock()
+        if paced:
+            # What the call left behind on another stream would be done before the look is.
+            code = code or wait(end)
+            ended = clock()
+            code = code or synchronize()
+            self._late.append(clock() - ended)
         look()
         look_at_held()
         if code:
@@ -247,12 +263,16 @@ class _CudaBench:
         else:
             self.driver.copy(target, source, size)
 
-    def times(self, count: int) -> tuple[list[float], list[int]]:
-        """Event times, and host times: with a sync in wall mode, of enqueueing alone in cold mode."""
+    def times(self, count: int) -> tuple[list[float], list[int], list[int]]:
+        """Event times, host times, and how long the device went on after the end events of paced calls.
+
+        Host times are with a sync in wall mode, of enqueueing alone in cold mode.
+        """
         self.driver.synchronize()
-        host = self._host[:]
+        host, late = self._host[:], self._late[:]
         self._host.clear()
-        return [self.driver.elapsed_ns(*self._events[i]) for i in range(count)], host
+        self._late.clear()
+        return [self.driver.elapsed_ns(*self._events[i]) for i in range(count)], host, late
 
     def inputs_back(self, slot: int) -> None:
         """Copy the input buffers of the last call to the arena, to see whether they changed."""
@@ -368,7 +388,8 @@ class _Worker:
         if driver is None:
             self._bench = _HostBench(self._arena, self._spec, self._watch)
         else:
-            self._bench = _CudaBench(self._arena, self._spec, self._watch, driver, self._device)
+            flush = self._bench.flush if self._bench is not None else None
+            self._bench = _CudaBench(self._arena, self._spec, self._watch, driver, self._device, flush)
             self._watch.hold(driver=driver)
         bench: Any = self._bench
         self._watch.hold(bench=bench, memory=bench.memory, arena=self._arena, shape=self._arena.shape)
@@ -392,7 +413,7 @@ class _Worker:
     def _op_calls(self, request: dict[str, Any]) -> dict[str, Any]:
         bench: _Bench = self._bench
         mode, keep, poison = request["mode"], request["keep"], request["poison"]
-        carry, decoys = request["carry"], request["decoys"]
+        carry, decoys, paced = request["carry"], request["decoys"], request["paced"]
         call, flushes = self._workload.call, request["flushes"]
         leaves: list[Any] = []
         last: Any = None
@@ -418,8 +439,10 @@ class _Worker:
             if request["idle"]:
                 if self._contract["state"]:
                     state.leaves(self._state)
+                if paced:
+                    bench.memory.synchronize()
                 continue
-            output = bench.timed(index, mode, call, self._state, args)
+            output = bench.timed(index, mode, paced, call, self._state, args)
             look_at_own()
             bent.update(bench.bent(slot))
             modes = _active_modes()
@@ -432,11 +455,12 @@ class _Worker:
                 self._kept.append((slot, [value for _, value in tree.flatten(output, "out")]))
             del output, args
         enqueued = _clock() - started
-        times, host = bench.times(len(leaves))
+        times, host, late = bench.times(len(leaves))
         return {
             "ns": times,
             "host": host,
             "enqueued": enqueued,
+            "late": late,
             "leaves": leaves,
             "hooks": [*sorted(bench.hooks), *(f"a replaced {name}" for name in sorted(self._watch.found))],
             "bent": sorted(bent),
@@ -467,24 +491,36 @@ class _Worker:
         at, end = self._arena.outputs_at(slot), self._arena.outputs_at(slot) + self._arena.shape.output_bytes
         facts: list[dict[str, Any]] = []
         places: list[Place] = []
+        tensors: list[tuple[dict[str, Any], Place]] = []
         self._sizes.clear()
         for path, value in found:
             fact = tree.facts_of(path, value)
             if fact["kind"] == "tensor":
                 pointer, storage = tree.address(value)
-                if path.startswith("out") and fact["span"]:
-                    places.append(Place.of(fact, pointer))
-                size = fact["span"]
-                fact["need"] = align(size, ALIGN)
-                fact["copied"] = size == 0 or (
-                    storage != 0 and at + size <= end and fact["device"] in ("cpu", self._spec["device"])
-                )
-                if fact["copied"] and size:
-                    fact["offset"] = at - self._arena.outputs_at(slot)
-                    self._bench.copy_out(at, pointer, size, fact["device"])
-                    at += align(size, ALIGN)
-                    self._sizes.append(size)
+                fact["need"] = align(fact["span"], ALIGN)
+                fact["copied"] = fact["span"] == 0
+                if fact["span"]:
+                    place = Place.of(fact, pointer)
+                    if path.startswith("out"):
+                        places.append(place)
+                    if storage != 0 and fact["device"] in ("cpu", self._spec["device"]):
+                        tensors.append((fact, place))
             facts.append(fact)
+        # Views that lie side by side in one tensor span the same memory, which is copied once.
+        whole = stretches([(place.start, place.end) for _, place in tensors])
+        base = at
+        copied: dict[tuple[int, int], int] = {}
+        for (fact, place), (start, stop) in zip(tensors, whole, strict=True):
+            if (place.start - start) % place.element:
+                start, stop = place.start, place.end
+            if (start, stop) not in copied and at + stop - start <= end:
+                self._bench.copy_out(at, start, stop - start, fact["device"])
+                copied[start, stop] = at
+                at += align(stop - start, ALIGN)
+                self._sizes.append(stop - start)
+            if (start, stop) in copied:
+                fact["copied"] = True
+                fact["offset"] = copied[start, stop] - base + place.start - start
         for fact, around in zip(facts, within, strict=False):
             fact["within"] = list(around)
         # One that was given another class is bent, and asking it would run that class's code.

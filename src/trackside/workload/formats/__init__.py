@@ -40,6 +40,14 @@ def load(
         TracksideError: not-found, workload, missing-dependency or unsupported.
     """
     facts = describe(Path(path), role, baseline_format)
+    workload = _load(facts, baseline_path)
+    from trackside.workload.formats import default_device
+
+    default_device.confine(workload)
+    return workload
+
+
+def _load(facts: FileFacts, baseline_path: Path | None) -> Workload:
     if facts.format == "native":
         from trackside.workload.formats import native
 
