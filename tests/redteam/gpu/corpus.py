@@ -58,6 +58,15 @@ FALSE = (
     _false("side_stream_early_joined", "gemm_bf16", "deferral", _ORACLE, "needs launch hiding to win"),
     _false("stale_join_event", "gemm_bf16", "race", _ORACLE, "most rows may be right in a snapshot"),
     _false("leaves_other_stream_current", "gemm_bf16", "deferral", ("harness-intact", *_ORACLE)),
+    _false(
+        "left_behind_a_wait",
+        "softmax_waits",
+        "deferral",
+        ("late-writes",),
+        "right before anybody looks; its baseline waits, so the judge sees a gain",
+        expect=NOT_FASTER,
+        wrong=False,
+    ),
     _false("thread_own_stream", "gemm_bf16", "deferral", _ORACLE),
     _false(
         "host_callback",
@@ -241,6 +250,8 @@ HONEST = (
     _honest("decode_sdpa", "decode_kv_cache", "everyday"),
     _honest("small_products_bmm", "small_products_loop", "everyday", FASTER),
     _honest("histogram_bincount", "histogram_onehot", "everyday", FASTER),
+    _honest("softmax_waits_too", "softmax_fp32", "everyday", note="the judge sees what waiting costs"),
+    _honest("adamw_fused", "adamw_module", "everyday", note="its step lies on the GPU"),
 )
 
 CASES = (*FALSE, *HONEST)
