@@ -176,3 +176,35 @@ def test_state_may_lie_on_another_device_and_outputs_may_not() -> None:
     here, there, out_here, out_there = map(_word, facts)
     assert here == there
     assert out_here != out_there
+
+
+QUANTISED = """
+import torch
+
+def inputs(seed, device):
+    g = torch.Generator(device).manual_seed(seed)
+    return (torch.randn(1024, 256, generator=g, device=device).to(torch.DTYPE),)
+
+def run(x):
+    return (x / 0.3).round() * 0.3
+"""
+
+BY_THE_INVERSE = """
+def run(x):
+    return (x * (1 / 0.3)).round() * 0.3
+"""
+
+TRUNCATED = """
+def run(x):
+    return (x / 0.3).trunc() * 0.3
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_steps_that_rounding_takes_the_other_way_are_right_and_other_steps_are_not(
+    dtype: str, tmp_path: Path
+) -> None:
+    baseline = QUANTISED.replace("DTYPE", dtype)
+    check_calls(baseline, BY_THE_INVERSE, tmp_path, 12, learnt=4)
+    with pytest.raises(Stop):
+        check_calls(baseline, TRUNCATED, tmp_path, 1, learnt=4)

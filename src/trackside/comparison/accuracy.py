@@ -18,8 +18,8 @@ __all__ = ["ZERO_BIN", "as_real", "beyond", "locate", "measure", "misplaced_in",
 _BINS = ZERO_BIN + 1
 _PIECE = 1 << 17
 # Errors so many times a bin's rms are jumps: rounding fell the other way at a tie, a threshold or a kink. At
-# most one in 256 can be that far off.
-_JUMP = 16.0
+# most one in 64 can be that far off; of 10**8 that are normally distributed none is.
+_JUMP = 8.0
 _MOST_TRIMS = 8
 # Numbers whose squares are neither infinite nor less exact than others.
 _SQUARABLE = 1e-140, 1e140

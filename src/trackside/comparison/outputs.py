@@ -17,6 +17,11 @@ __all__ = ["check_call", "check_changed_inputs", "suspicious"]
 # Draws of rounding that settle what few ill-conditioned elements may be off by. At a kink there must be one
 # beyond it, and by as much as the candidate's: nearly every second is.
 _NOISE_DRAWS, _KINK_DRAWS = 8, 32
+# Elements that may have jumped, as a share of all; each must be explained, so it may be as large as what is
+# left out when the baseline's errors are learnt. One in eight draws takes a value over a tie after one step.
+_JUMPS_SHARE, _JUMP_DRAWS, _JUMP_SECONDS = 0.02, 256, 4.0
+# Other roundings are drawn no longer than this; one is always made.
+_NOISE_SECONDS = 60.0
 # Python floats hold doubles, though often a float32's value; so small an error only double arithmetic makes.
 _SURELY_DOUBLE = 2.0**-36
 # What two calls may differ by: the candidate's allowance, and the baseline's error, a quarter of it at most.
@@ -344,11 +349,8 @@ def _dtype(leaf: dict[str, Any], base: Bins) -> str:
 
 
 def _few_beyond(bins: Bins, allowances: dict[str, tolerance.Allowance]) -> bool:
-    return tolerance.elements_beyond(bins, allowances) <= _few(bins)
-
-
-def _few(bins: Bins) -> float:
-    return max(_FEW_ELEMENTS, _FEW_SHARE * sum(row[0] for row in bins.values()))
+    few = max(_FEW_ELEMENTS, _FEW_SHARE * sum(row[0] for row in bins.values()))
+    return tolerance.elements_beyond(bins, allowances) <= few
 
 
 def _same_as_baseline(look: _Look, fact: dict[str, Any]) -> bool:
@@ -367,17 +369,18 @@ def _without_explained_jumps(
     allowances: dict[str, tolerance.Allowance],
     dtype: str,
 ) -> Bins | None:
-    """The errors without the few elements at which rounding falls the other way; None if there are others."""
+    """The errors without the elements at which rounding falls the other way; None if it explains not all."""
     found = look.ask(
         "jumps",
         leaf=fact,
         other=look.standard.id,
         other_leaf=look.standard_leaf(fact["path"]),
         allowed={number: limit.largest for number, limit in allowances.items()},
-        most=_few(leaf["bins"]),
+        most=max(_FEW_ELEMENTS, _JUMPS_SHARE * sum(row[0] for row in leaf["bins"].values())),
         factor=tolerance.largest_factor(dtype),
         times=tolerance.legal_factor(dtype),
-        draws=_KINK_DRAWS,
+        draws=_JUMP_DRAWS,
+        seconds=_JUMP_SECONDS,
         output=dtype,
     )
     return found["bins"] if found["count"] is not None and found.get("unexplained") == 0 else None
@@ -391,7 +394,8 @@ def _errors_beside(look: _Look, path: str) -> Bins:
 def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1, draws: int = _NOISE_DRAWS) -> Bins:
     """What rounding on the way does, also to the output's own type, or so many times that."""
     noise = {"set": look.standard.set, "seed": look.standard.seed, "times": times, "output": dtype}
-    return _bins_of(look.bench.ask("condition", (), draws=draws, **noise)["leaves"], path)
+    answer = look.bench.ask("condition", (), draws=draws, seconds=_NOISE_SECONDS, **noise)
+    return _bins_of(answer["leaves"], path)
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str) -> Bins:

@@ -31,8 +31,6 @@ __all__ = ["serve"]
 _BITS_JITTER = 2.0**-40
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
-# Other roundings are drawn no longer than this; one is always made.
-_NOISE_SECONDS = 60.0
 # Times what rounding was seen to move an element, that another rounding may have moved it.
 _HALF_WAY = 2.0
 
@@ -458,7 +456,7 @@ class _Reference:
         place = (made.rebuilt(), seed, self._before(set_id))
         as_run = self._oracle.precision is None or output not in (torch.float64, torch.complex128)
         yield self._oracle.answer_as_run(*place) if as_run else self._answer(set_id, seed)
-        until = time.monotonic() + _NOISE_SECONDS
+        until = time.monotonic() + request["seconds"]
         for _ in range(request["draws"]):
             place = (made.rebuilt(), seed, self._before(set_id))
             if as_run:

@@ -286,7 +286,7 @@ def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
     blind = [f["path"] for f in study.leaves if _reads_as_exact(study, f["path"])]
     for doubles in {_is_double(study, path) for path in blind}:
         noise = {"set": first, "seed": seed, "times": 1, "output": "float64" if doubles else None}
-        for leaf in bench.ask("condition", (), draws=1, **noise)["leaves"]:
+        for leaf in bench.ask("condition", (), draws=1, seconds=0.0, **noise)["leaves"]:
             path = leaf["path"]
             # Noise that moves a random choice says nothing about rounding.
             stable = tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE

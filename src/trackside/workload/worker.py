@@ -488,11 +488,9 @@ class _Worker:
                 own = path if path in now else names.get(path)
                 if own in now:
                     found.append((f"state:{path}", now[own]))
-        at, end = self._arena.outputs_at(slot), self._arena.outputs_at(slot) + self._arena.shape.output_bytes
         facts: list[dict[str, Any]] = []
         places: list[Place] = []
         tensors: list[tuple[dict[str, Any], Place]] = []
-        self._sizes.clear()
         for path, value in found:
             fact = tree.facts_of(path, value)
             if fact["kind"] == "tensor":
@@ -506,21 +504,7 @@ class _Worker:
                     if storage != 0 and fact["device"] in ("cpu", self._spec["device"]):
                         tensors.append((fact, place))
             facts.append(fact)
-        # Views that lie side by side in one tensor span the same memory, which is copied once.
-        whole = stretches([(place.start, place.end) for _, place in tensors])
-        base = at
-        copied: dict[tuple[int, int], int] = {}
-        for (fact, place), (start, stop) in zip(tensors, whole, strict=True):
-            if (place.start - start) % place.element:
-                start, stop = place.start, place.end
-            if (start, stop) not in copied and at + stop - start <= end:
-                self._bench.copy_out(at, start, stop - start, fact["device"])
-                copied[start, stop] = at
-                at += align(stop - start, ALIGN)
-                self._sizes.append(stop - start)
-            if (start, stop) in copied:
-                fact["copied"] = True
-                fact["offset"] = copied[start, stop] - base + place.start - start
+        self._sizes[:] = self._copy(slot, tensors)
         for fact, around in zip(facts, within, strict=False):
             fact["within"] = list(around)
         # One that was given another class is bent, and asking it would run that class's code.
@@ -535,6 +519,31 @@ class _Worker:
             if fact["path"].startswith("out") and fact["kind"] == "tensor":
                 fact["alias"] = shared.get(fact["path"])
         return facts
+
+    def _copy(self, slot: int, tensors: list[tuple[dict[str, Any], Place]]) -> list[int]:
+        """Copy what there is room for, note where it went, and return the sizes of what was copied.
+
+        Outputs that lie side by side in one tensor span the same memory, which is copied once.
+        """
+        assert self._arena is not None
+        base = at = self._arena.outputs_at(slot)
+        end = base + self._arena.shape.output_bytes
+        outputs = [(place.start, place.end) for _, place in tensors if place.path.startswith("out")]
+        whole = dict(zip(outputs, stretches(outputs), strict=True))
+        copied: dict[tuple[int, int], int] = {}
+        for fact, place in tensors:
+            own = (place.start, place.end)
+            start, stop = whole[own] if place.path.startswith("out") else own
+            if (place.start - start) % place.element:
+                start, stop = own
+            if (start, stop) not in copied and at + stop - start <= end:
+                self._bench.copy_out(at, start, stop - start, fact["device"])
+                copied[start, stop] = at
+                at += align(stop - start, ALIGN)
+            if (start, stop) in copied:
+                fact["copied"] = True
+                fact["offset"] = copied[start, stop] - base + place.start - start
+        return [stop - start for start, stop in copied]
 
     def _where_state_lies(self) -> list[tuple[str, int, int]]:
         return [("state", *tree.storage_range(t)) for t in state.walk(self._state).values()]
@@ -554,19 +563,19 @@ class _Worker:
         _sleep(request["seconds"])
         self._bench.memory.synchronize()
         for slot, values in self._kept:
-            at = self._arena.outputs_at(slot)
+            tensors = []
             for value in values:
                 try:
-                    fact = tree.facts_of("", value)
+                    fact = tree.facts_of("out", value)
                 except RuntimeError:
                     # torch.compile's CUDA-graph outputs refuse to be read once a later call reused them.
                     self._drop_kept()
                     return {"overwritten": True}
                 if fact["kind"] == "tensor" and fact["span"]:
-                    if at + fact["span"] > self._arena.outputs_at(slot) + self._arena.shape.output_bytes:
-                        break
-                    self._bench.copy_out(at, tree.address(value)[0], fact["span"], fact["device"])
-                    at += align(fact["span"], ALIGN)
+                    pointer, storage = tree.address(value)
+                    if storage != 0 and fact["device"] in ("cpu", self._spec["device"]):
+                        tensors.append((fact, Place.of(fact, pointer)))
+            self._copy(slot, tensors)
         self._bench.memory.synchronize()
         shared = _share_memory([values for _, values in self._kept], self._bench.input_ranges())
         self._drop_kept()
