@@ -822,3 +822,149 @@ def test_a_default_device_set_on_import_is_no_hook(judge: Callable[..., Judged],
     baseline = line + textwrap.dedent(BASELINE) if where != "candidate" else BASELINE
     result = judge(line if where != "baseline" else "", baseline=baseline)
     assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+
+
+SHAPES = """
+import torch
+from typing import NamedTuple
+
+class Size(NamedTuple):
+    rows: int
+    columns: int
+
+shapes = [Size(4, 8), (2, 16), {8: 8}, torch.float64]
+
+def inputs(seed, device, shape):
+    g = torch.Generator(device).manual_seed(seed)
+    if shape is torch.float64:
+        return torch.randn(8, 8, generator=g, device=device)
+    size = (shape.rows, shape.columns) if isinstance(shape, Size) else shape
+    size = (8, shape[8]) if isinstance(shape, dict) else size + ()
+    return torch.randn(*size, generator=g, device=device)
+
+def run(x):
+    return x * 2
+"""
+
+
+def test_a_shape_is_any_value_and_reaches_inputs_as_it_is(judge: Callable[..., Judged]) -> None:
+    result = judge("def run(x): return x + x", baseline=SHAPES)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+    shown = [entry["shape"] for entry in result.record["shapes"]]
+    assert shown == [[4, 8], [2, 16], {"8": 8}, "torch.float64"]
+
+
+WITH_STATE = """
+import torch
+
+def setup(seed, device):
+    return torch.ones(64, device=device)
+
+def inputs(seed, device):
+    return torch.randn(64, generator=torch.Generator(device).manual_seed(seed), device=device)
+
+def run(scale, xDEFAULT):
+    return x * scale
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "candidate"),
+    [
+        ("", "def run(scale, x, block=256): return scale * x"),
+        (", eps=1e-5", "def run(scale, x): return scale * x"),
+        ("", "def run(*args): return args[0] * args[1]"),
+        ("", "def run(x): return x.clone()"),
+        ("", "def run(x, block=256): return x.clone()"),
+    ],
+    ids=["a default more", "a default less", "any number", "inputs alone", "inputs and a default"],
+)
+def test_a_candidate_without_set_up_has_the_baseline_s_where_its_run_takes_it(
+    judge: Callable[..., Judged], default: str, candidate: str
+) -> None:
+    result = judge(candidate, baseline=WITH_STATE.replace("DEFAULT", default))
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+
+
+GRADIENT_OF_AN_INPUT = """
+import torch
+
+def inputs(seed, device):
+    return torch.randn(8, 8, generator=torch.Generator(device).manual_seed(seed), device=device)
+
+def run(x):
+    x.requires_grad_()
+    x.grad = None if ANEW else x.grad
+    x.sin().sum().backward()
+    return x.grad.clone()
+"""
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_inputs_that_a_call_asks_a_gradient_of_are_plain_again_in_the_next(
+    judge: Callable[..., Judged], anew: bool
+) -> None:
+    baseline = GRADIENT_OF_AN_INPUT.replace("ANEW", str(anew))
+    candidate = "def run(x):" + baseline.split("def run(x):")[1]
+    result = judge(candidate, baseline=baseline)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+
+
+def test_a_candidate_may_bend_its_inputs_as_the_baseline_does(judge: Callable[..., Judged]) -> None:
+    baseline = GRADIENT_OF_AN_INPUT.split("def run")[0] + "def run(x):\n    return x.t_() * 2\n"
+    result = judge("def run(x): return 2 * x.t_()", baseline=baseline)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+    result = judge("def run(x): return 2 * x.t_()", baseline=baseline.replace("x.t_()", "x.t()"))
+    assert result.failed == ["inputs-unchanged"]
+
+
+ORDERED = """
+import torch
+from collections import OrderedDict
+
+def setup(seed, device):
+    return {"cache": OrderedDict(first=torch.zeros(4)), "n": torch.zeros(())}
+
+def inputs(seed, device):
+    return torch.randn(4, generator=torch.Generator(device).manual_seed(seed), device=device)
+
+def run(state, x):
+    state["n"] += 1
+    state["cache"][len(state["cache"])] = x * 2
+    state["cache"].move_to_end("first")
+    return torch.stack([v for v in state["cache"].values()]) + state["n"]
+"""
+
+
+def test_an_ordered_dict_of_the_state_is_put_back_in_order(judge: Callable[..., Judged]) -> None:
+    candidate = "def run(state, x):" + ORDERED.split("def run(state, x):")[1]
+    result = judge("from collections import OrderedDict\n" + candidate, baseline=ORDERED)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+
+
+def test_inputs_of_a_class_of_their_own_are_refused_by_name(judge: Callable[..., Judged]) -> None:
+    baseline = """
+        import torch
+        from typing import NamedTuple
+        class Batch(NamedTuple):
+            x: torch.Tensor
+        def inputs(seed, device):
+            return {"batch": Batch(torch.randn(4, generator=torch.Generator().manual_seed(seed)))}
+        def run(given):
+            return given["batch"].x * 2
+    """
+    error = judge("", baseline=baseline).error
+    assert error is not None
+    assert "inputs hold a Batch; needed: tensors, numbers, strings, None, nested in" in error.message
+
+
+def test_a_file_whose_name_is_not_text_is_compared_like_any_other(
+    judge: Callable[..., Judged], tmp_path: Path
+) -> None:
+    judge("")
+    name = os.fsdecode(b"new\xff.py")
+    (tmp_path / "files" / name).write_bytes((tmp_path / "files" / "new.py").read_bytes())
+    options = Options(
+        tmp_path / "files" / "base.py", tmp_path / "files" / name, checks_only=True, store=tmp_path / "store"
+    )
+    assert run_trial(options).verdict == PASSES

@@ -13,13 +13,13 @@ import torch
 
 from trackside.comparison.tolerance import FIRST_EXPONENT, ZERO_BIN, Bins, merge, smallest_bin
 
-__all__ = ["ZERO_BIN", "as_real", "beyond", "locate", "measure", "misplaced_in", "position"]
+__all__ = ["ZERO_BIN", "Limits", "as_real", "beyond", "locate", "measure", "misplaced_in", "position"]
 
 _BINS = ZERO_BIN + 1
 _PIECE = 1 << 17
-# Errors so many times a bin's rms are jumps: rounding fell the other way at a tie, a threshold or a kink. At
-# most one in 64 can be that far off; of 10**8 that are normally distributed none is.
-_JUMP = 8.0
+# Errors so many times a bin's rms are jumps: rounding fell the other way at a tie, a threshold or a kink. Of
+# 10**8 that are normally distributed none is. What is left may have jumps again, up to so many in all.
+_JUMP, _FEW_JUMPS = 8.0, 1 / 64
 _MOST_TRIMS = 8
 # Numbers whose squares are neither infinite nor less exact than others.
 _SQUARABLE = 1e-140, 1e140
@@ -42,26 +42,18 @@ def _bin_index(oracle: torch.Tensor, dtype: torch.dtype = torch.float64) -> torc
     return torch.where(oracle == 0, ZERO_BIN, index)
 
 
-def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
+def measure(found: torch.Tensor, oracle: torch.Tensor, bulk: bool = False) -> dict[str, Any]:
     """Error of `found` against a wider `oracle`, per bin: count, rms and largest error, rms of the oracle.
 
     Where the oracle, rounded to the output's type, is not finite, the output must be the same NaN or
-    infinity; positions where it is not are counted as `nonfinite` and the first is named. `bulk` has the same
-    bins without jumps, which would make an rms say nothing of all the other elements.
+    infinity; positions where it is not are counted as `nonfinite` and the first is named. With `bulk` the
+    same bins come without jumps too, which would make an rms say nothing of all the other elements.
     """
     flat, wanted = as_real(found).reshape(-1), as_real(oracle).reshape(-1).double().resolve_neg()
     bins, bad, first = _binned(flat, wanted, None)
-    bulk, limits = bins, _no_limits(flat)
-    for _ in range(_MOST_TRIMS):
-        far = {int(n): _JUMP * rms for n, (_, rms, largest, _) in bulk.items() if largest > _JUMP * rms}
-        if not far:
-            break
-        for number, limit in far.items():
-            limits[number] = limit
-        bulk, _, _ = _binned(flat, wanted, limits)
     return {
         "bins": bins,
-        "bulk": bulk,
+        **({"bulk": _without_jumps(flat, wanted, bins)} if bulk else {}),
         "nonfinite": bad,
         "nonfinite_at": first,
         "expected": _number(wanted[first]) if first is not None else None,
@@ -70,13 +62,44 @@ def measure(found: torch.Tensor, oracle: torch.Tensor) -> dict[str, Any]:
     }
 
 
-def _no_limits(like: torch.Tensor) -> torch.Tensor:
-    return torch.full((_BINS,), math.inf, dtype=torch.float64, device=like.device)
+def _without_jumps(flat: torch.Tensor, wanted: torch.Tensor, bins: Bins) -> Bins:
+    kept, limits = bins, Limits({}, flat)
+    for _ in range(_MOST_TRIMS):
+        far = {n: _JUMP * rms for n, (_, rms, largest, _) in kept.items() if largest > _JUMP * rms}
+        if not far:
+            break
+        limits.set(far)
+        kept, _, _ = _binned(flat, wanted, limits)
+    # Where more than a few would go, they are what the bin's errors are like.
+    return {
+        n: kept[n] if n in kept and kept[n][0] >= (1 - _FEW_JUMPS) * row[0] else row
+        for n, row in bins.items()
+    }
 
 
-def _binned(
-    flat: torch.Tensor, wanted: torch.Tensor, limits: torch.Tensor | None
-) -> tuple[Bins, int, int | None]:
+class Limits:
+    """For each bin how far off its elements may be; those of others may be off by anything."""
+
+    def __init__(self, allowed: dict[str, float], like: torch.Tensor) -> None:
+        self._dtype = as_real(like).dtype
+        self._by_bin = torch.full((_BINS,), math.inf, dtype=torch.float64, device=like.device)
+        self.set(allowed)
+
+    def set(self, allowed: dict[str, float]) -> None:
+        for name, value in allowed.items():
+            self._by_bin[int(name)] = value
+
+    def of(self, values: torch.Tensor) -> torch.Tensor:
+        """The limits of the bins that these doubles lie in."""
+        return self._by_bin[_bin_index(torch.nan_to_num(values), self._dtype)]
+
+    def near(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """Where two are as close as the second's bin allows, with a number for limit; NaN and inf are not."""
+        limit = self.of(other)
+        return ((one - other).abs() <= limit) & torch.isfinite(limit)
+
+
+def _binned(flat: torch.Tensor, wanted: torch.Tensor, limits: Limits | None) -> tuple[Bins, int, int | None]:
     """Bins of what lies within the limits, how many NaN and infinities are out of place, and the first."""
     # In pieces that stay in a CPU's cache; a GPU takes everything at once.
     step = flat.numel() if flat.is_cuda else _PIECE
@@ -95,15 +118,13 @@ def _binned(
 def beyond(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float]) -> torch.Tensor:
     """Which elements, counted flat, are further off than their bin allows; those without a number are not."""
     flat, wanted = as_real(found).reshape(-1), as_real(oracle).reshape(-1).double().resolve_neg()
-    limits = _no_limits(flat)
-    for name, value in allowed.items():
-        limits[int(name)] = value
     error = (flat.double() - wanted).abs_()
-    return error > limits[_bin_index(torch.nan_to_num(wanted), flat.dtype)]
+    held = torch.isfinite(wanted.to(flat.dtype))
+    return held & (error > Limits(allowed, flat).of(wanted))
 
 
 def _errors(
-    found: torch.Tensor, oracle: torch.Tensor, limits: torch.Tensor | None
+    found: torch.Tensor, oracle: torch.Tensor, limits: Limits | None
 ) -> tuple[Bins, torch.Tensor | None]:
     """Bins of one piece, and where NaN and infinities are out of place (None when nowhere)."""
     values = found.double()
@@ -120,7 +141,7 @@ def _errors(
         return {}, misplaced
     index = _bin_index(oracle, found.dtype)
     if limits is not None:
-        near = error <= limits[index]
+        near = error <= limits.of(oracle)
         index, error, oracle = index[near], error[near], oracle[near]
     return (_by_mask if error.is_cuda else _by_count)(index, error, oracle), misplaced
 

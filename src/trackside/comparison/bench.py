@@ -104,6 +104,8 @@ class Bench:
         self._cpus, self._judge_cpus, self._readable = cpus, judge_cpus, readable
         self.build_timeout = build_timeout
         self.further_timeout = 0.0
+        self.bent_inputs: set[int] = set()
+        """Inputs whose tensors the baseline itself leaves with another shape."""
         self.ledger, self.rng = ledger, rng
         # Workers can read the seeds of their calls, and a few hundred foretell all that this generator gives:
         # inputs, orders and moments of checks come from another.
@@ -112,7 +114,8 @@ class Bench:
         self.reference: Process
         self.arms: dict[str, Arm] = {}
         self.spec: dict[str, Any] = {}
-        self.shape: Any = None
+        self.shape: int | None = None
+        """The number of the shape that is drawn, among all that the baseline's file names."""
         self.contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
         self.output_bytes = 1 << 16
         self.derive = False
@@ -138,17 +141,24 @@ class Bench:
 
     def start_reference(self, path: Path) -> dict[str, Any]:
         self.baseline = path
-        self.reference = self.fleet.spawn(
-            self.templates[0],
-            "reference",
-            "trackside.comparison.reference",
-            self.device,
-            self._judge_cpus,
-            "reference",
-            _folder(path),
-            self._readable,
-            _START_TIMEOUT,
-        )
+        try:
+            self.reference = self.fleet.spawn(
+                self.templates[0],
+                "reference",
+                "trackside.comparison.reference",
+                self.device,
+                self._judge_cpus,
+                "reference",
+                _folder(path),
+                self._readable,
+                _START_TIMEOUT,
+            )
+        except (ChannelTimeout, ProcessFailed) as error:
+            raise TracksideError(
+                "internal",
+                f"the reference process did not start within {_START_TIMEOUT:.0f} s: {error}",
+                "look at the machine's load and memory, then run again",
+            ) from error
         return self.ask("load", path=str(path))
 
     def ask(self, op: str, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
@@ -157,19 +167,21 @@ class Bench:
             answer = self.reference.ask(op, self._patience(op), fds, **message)
         except ProcessFailed as error:
             raise TracksideError(
-                "workload",
-                f"the reference process {error.detail} while asked to `{op}`; its output ends: "
-                f"{error.log[-500:]}",
-                "run the baseline file by hand; look for what exhausts memory or crashes in "
-                "`inputs` or `reference`",
+                {"timeout": "timeout", "memory": "device"}.get(error.how, "workload"),  # type: ignore[arg-type]
+                f"the reference process, which runs the baseline in float64, {error.detail} while asked to "
+                f"`{op}`; its output ends: {error.log[-500:]}",
+                "run the baseline file by hand; look for what exhausts memory, hangs or crashes in "
+                "`inputs` or `reference`; or try smaller sizes",
             ) from error
         raised = answer.get("raised")
         if raised:
             where = f" at {raised['where']}" if raised["where"] else ""
-            kind: ErrorKind = "device" if raised["memory"] else "workload"
+            kind: ErrorKind = "device" if raised["memory"] else raised.get("kind") or "workload"
             raise TracksideError(
                 kind,
-                f"the baseline's file raised {raised['type']}{where} in `{op}`: {raised['message']}"
+                raised["message"]
+                if kind == "device" and not raised["memory"]
+                else f"the baseline's file raised {raised['type']}{where} in `{op}`: {raised['message']}"
                 if raised["type"]
                 else f"the baseline's file could not be used: {raised['message']}",
                 "smaller sizes, or a device with more memory"
@@ -454,10 +466,13 @@ class Bench:
             raise TracksideError(
                 "internal", f"the {arm.name}'s answer to `calls` is malformed", answers.REPORT
             ) from None
-        if bent and arm.name == CANDIDATE:
+        if arm.name == BASELINE:
+            self.bent_inputs.update(bent)
+        elif not self.bent_inputs.issuperset(bent):
             self.ledger.failed(
                 "inputs-unchanged",
-                f"input {bent[0]}: the caller's tensor was left with another shape, stride or place",
+                f"input {min(set(bent) - self.bent_inputs)}: the caller's tensor was left with another "
+                "shape, stride or place",
             )
         made = [
             Call(c, s, d, f, t, h)

@@ -166,7 +166,7 @@ def serve(argv: list[str]) -> None:
     # Ctrl-C and a closed terminal are the judge's affair. Not SIG_IGN, which commands would inherit.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    server = _Server(Channel(socket.socket(fileno=int(argv[0]))))
+    server = _Server(Channel(socket.socket(fileno=int(argv[0])), from_judge=True))
     try:
         server.answer()
     except (ChannelClosed, ChannelForged, KeyError, IndexError):

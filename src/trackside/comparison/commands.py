@@ -38,6 +38,7 @@ from trackside.records.compare import CompareRecord
 from trackside.records.errors import TracksideError
 from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.spread import quads_for_half_width, robust_sigma
+from trackside.store.files import store_errors
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
 
@@ -186,7 +187,8 @@ class _CommandTrial:
         record = self._record()
         if self.measurement is not None:
             quads = [[quad.to_record() for quad in pair.quads] for pair in self.measurement.pairs]
-            (self.run_.folder / "quads.json").write_bytes(orjson.dumps(quads))
+            with store_errors(self.run_.folder, "write raw quads to"):
+                (self.run_.folder / "quads.json").write_bytes(orjson.dumps(quads))
         self.store.write_record(self.run_, record.to_dict())
         return record
 
@@ -227,8 +229,14 @@ class _CommandTrial:
 
     def _keep_telemetry(self, recorder: Recorder) -> None:
         telemetry = recorder.stop()
-        self.telemetry = telemetry.to_record()
-        telemetry.save(self.run_.folder / "telemetry.npz")
+        self.telemetry = record = telemetry.to_record()
+        path = self.run_.folder / "telemetry.npz"
+        try:
+            telemetry.save(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+            record["unknown"].append({"what": "raw telemetry", "why": f"not kept: {error.strerror}"})
 
     # -- one run -----------------------------------------------------------------------------------------
 

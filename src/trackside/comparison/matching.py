@@ -52,11 +52,11 @@ def same_bits(found: Any, wanted: Any) -> bool:
     return type(found) is type(wanted) and bool(found == wanted)
 
 
-def compare(found: Any, wanted: Any) -> dict[str, Any]:
-    """Errors per bin for floats; for all else how many elements differ, and the first of them."""
+def compare(found: Any, wanted: Any, bulk: bool = False) -> dict[str, Any]:
+    """Errors per bin for floats, `bulk` as `measure` has it; for all else how many differ, and the first."""
     if isinstance(found, float) and isinstance(wanted, torch.Tensor | float):
-        pair = (torch.tensor([float(value)], dtype=torch.float64) for value in (found, wanted))
-        return {"dtype": "float32", "plain": True, **accuracy.measure(*pair)}
+        one, other = (torch.tensor([float(value)], dtype=torch.float64) for value in (found, wanted))
+        return {"dtype": "float32", "plain": True, **accuracy.measure(one, other, bulk=bulk)}
     if not isinstance(found, torch.Tensor) or not isinstance(wanted, torch.Tensor):
         return _plain_difference("value", int(found != wanted), wanted, found)
     if tuple(found.shape) != tuple(wanted.shape):
@@ -64,7 +64,7 @@ def compare(found: Any, wanted: Any) -> dict[str, Any]:
     dtype = tree.dtype_name(found.dtype)
     if found.is_floating_point() or found.is_complex():
         wide = wanted.to(torch.complex128 if found.is_complex() else torch.float64)
-        return {"dtype": dtype, **accuracy.measure(found, wide)}
+        return {"dtype": dtype, **accuracy.measure(found, wide, bulk=bulk)}
     return {"dtype": dtype, **first_of(found != wanted.to(found.dtype), found, wanted)}
 
 

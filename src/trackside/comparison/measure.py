@@ -185,22 +185,24 @@ def plan_batch(
     return int(max(1, min(wanted, _MAX_BATCH[kind], room)))
 
 
-def plan_flushes(arms: Sequence[tuple[float, float]]) -> tuple[int, bool]:
+def plan_flushes(arms: Sequence[tuple[float, float]], paced: bool = False) -> tuple[int, bool]:
     """Flushes that outlast the enqueueing of a call in every arm, and whether even the most would not.
 
     Each arm's enqueueing in ns, and the time that its call takes on the device: while one call runs, the next
-    is enqueued. A candidate that takes a tenth of the baseline's time hides a tenth of it.
+    is enqueued. A candidate that takes a tenth of the baseline's time hides a tenth of it. Paced calls hide
+    nothing: of those that wait for the device, what is beyond their own time is the host's, or waiting.
     """
-    wanted = math.ceil(1.4 * max(enqueue - run for enqueue, run in arms) / _FLUSH_NS)
+    hidden = [0.0 if paced and enqueue < run else run for enqueue, run in arms]
+    wanted = math.ceil(1.4 * max(e - h for (e, _), h in zip(arms, hidden, strict=True)) / _FLUSH_NS)
     return max(1, min(wanted, _MAX_FLUSHES)), wanted > _MAX_FLUSHES
 
 
-def plan_pace(call_host_ns: Sequence[float], flushes: int, host_bound: bool) -> bool:
-    """Whether calls wait for each other: where the host cannot run ahead, or does not.
+def plan_pace(call_host_ns: Sequence[float], flushes: int) -> bool:
+    """Whether an arm's host does not run ahead of the device, by what its calls take the host.
 
-    A call that takes the host as long as the flushes before it take the device may be waiting for it.
+    One that takes it as long as the flushes before it take the device may be waiting for it.
     """
-    return host_bound or max(call_host_ns) > _WAITING * flushes * _FLUSH_NS
+    return max(call_host_ns) > _WAITING * flushes * _FLUSH_NS
 
 
 def measure(
@@ -237,6 +239,7 @@ def measure(
         in_order = {name: files[name] for name in firsts[index]}
         bench.start_all(in_order, format, index + 1, seed, sizes, timeout)
         match_parameters(bench, bench.arms[CANDIDATE], study, save)
+        bench.ledger.settle()
         watch_state(bench, study)
         bench.ask("reserve", bytes=bench.output_bytes, count=4 * sizes)
         # The other way round: who started second comes first when the first outputs are given memory.

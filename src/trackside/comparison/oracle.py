@@ -367,10 +367,15 @@ def _off_by_rounding(value: torch.Tensor, coarsest: int, more: int, salt: int) -
     bits = min(mantissa - 1, 1 + more + max(0, mantissa - coarsest))
     # Of 16 bits so few mantissas are left that the exponent has a say: else a sum's terms are moved alike.
     hashed = mantissa if mantissa - bits > 16 else 8 * real.itemsize - 1
-    mixed = ((whole.to(torch.int64) >> bits) & ((1 << (hashed - bits)) - 1)) * _MIX + salt
-    mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
     last = (1 << bits) - 1
-    moved = (whole & ~last) | ((mixed >> 32) & last).to(layout)
+    # Blocks begin elsewhere in every draw: round numbers, at which ties and thresholds are, would be bounds.
+    shift = (salt >> 8) & last
+    wide = whole.to(torch.int64) + shift
+    mixed = ((wide >> bits) & ((1 << (hashed - bits)) - 1)) * _MIX + salt
+    mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
+    moved = (((wide & ~last) | ((mixed >> 32) & last)) - shift).to(layout)
     exact = ~torch.isfinite(real) | ((real == real.round()) & (real.abs() < 2.0**mantissa))
+    # Below the first block there is nothing but zero.
+    exact |= real.abs() < 2.0 ** (bits - mantissa) * torch.finfo(real.dtype).smallest_normal
     made = torch.where(exact | (((mixed >> 48) & 3) != 0), whole, moved).view(real.dtype)
     return torch.view_as_complex(made) if value.is_complex() else made

@@ -177,14 +177,14 @@ def report_probes(ledger: Ledger, ran: list[str], rows: list[str]) -> None:
         ledger.unknown("holds-on-probes", f"no probe could be made from these inputs{told}")
 
 
-def probe_shapes(bench: Bench, study: Study, shapes: list[Any]) -> list[str]:
-    """Sizes that the task tests and does not time: right there too, or right for the timed ones only."""
+def probe_shapes(bench: Bench, study: Study, shapes: dict[int, Any]) -> list[str]:
+    """Sizes, by number, that the task tests and does not time: right there too, or only for timed ones."""
     ran = []
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     timed, room = bench.shape, bench.output_bytes
-    for shape in shapes:
-        bench.shape = shape
-        bench.spec = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=shape)["spec"]
+    for number, shape in shapes.items():
+        bench.shape = number
+        bench.spec = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=number)["spec"]
         fit_outputs(bench, base)
         bench.map_arena(cand, 1)
         made, seed = bench.draw(), bench.seed()

@@ -6,6 +6,7 @@ measures and reports; the judge decides.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import traceback
@@ -29,10 +30,11 @@ __all__ = ["serve"]
 
 # Relative moves that show whether the oracle's path is float64 throughout: lost in float32, kept in float64.
 _BITS_JITTER = 2.0**-40
+# Other roundings after which an element that none of them took where it was found was not taken there by one:
+# a value next to a tie goes over it in one of eight.
+_TELLING_DRAWS = 64
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
-# Times what rounding was seen to move an element, that another rounding may have moved it.
-_HALF_WAY = 2.0
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -69,8 +71,8 @@ class _Reference:
                         "type": "" if isinstance(error, TracksideError) else type(error).__name__,
                         "message": str(error)[:2000],
                         "where": _user_line(error),
-                        "memory": isinstance(error, MemoryError | torch.OutOfMemoryError)
-                        or getattr(error, "out_of_memory", False),
+                        "memory": formats.is_out_of_memory(error) or getattr(error, "out_of_memory", False),
+                        "kind": error.kind if isinstance(error, TracksideError) else None,
                         "traceback": "".join(traceback.format_exception(error))[-4000:],
                     }
                 }
@@ -80,8 +82,7 @@ class _Reference:
 
     def _op_load(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._device != "cpu":
-            torch.cuda.set_device(self._device)
-            torch.zeros(1, device=self._device)
+            _find_device(self._device)
         self._exchange = Exchange(self._device)
         w = self._workload = formats.load(Path(request["path"]), role="baseline", baseline_format=None)
         if w.no_grad:
@@ -92,8 +93,8 @@ class _Reference:
             "format": w.format,
             "tolerance": w.tolerance,
             "outputs": w.outputs,
-            "shapes": w.shapes,
-            "probe_shapes": w.probe_shapes or [],
+            "shapes": [_shown(shape) for shape in w.shapes or ()],
+            "probe_shapes": [_shown(shape) for shape in w.probe_shapes or ()],
         }
 
     def _op_setup(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +102,7 @@ class _Reference:
         self._state = (
             self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
         )
+        formats.confine_default_device(self._workload)
         self._oracle.set_state(self._state)
         digest = None
         if isinstance(self._state, torch.nn.Module):
@@ -126,8 +128,8 @@ class _Reference:
         self._spec = first.specification(self._device)
         if second.specification(self._device) != self._spec:
             raise ValueError(
-                "`inputs` gives other shapes, types or values for another seed; needed: the same "
-                "structure for every seed"
+                "`inputs` gives other shapes, types or plain values for another seed; needed: the same "
+                "structure for every seed, and what varies in tensors: make lists of numbers one"
             )
         study = self._feeder.study(first, second)
         self._sets = {}
@@ -250,6 +252,8 @@ class _Reference:
                 answer = self._answer(request["set"], request["seed"])
                 notes_here = self._missing_bits(made, answer, request["seed"], precision) if floats else None
             except Exception as error:
+                if formats.is_out_of_memory(error) and not (narrow and precision == torch.float64):
+                    raise
                 notes.append(f"{tree.dtype_name(precision)}: {type(error).__name__}: {str(error)[:200]}")
                 continue
             if self._oracle.drew:
@@ -358,7 +362,7 @@ class _Reference:
                 results.append({"path": path, "missing": "oracle"})
                 continue
             found = self._counted(request["call"], fact)
-            results.append({"path": path, **matching.compare(found, answer[path])})
+            results.append({"path": path, **matching.compare(found, answer[path], bulk=True)})
         return {"leaves": results}
 
     def _op_misplaced(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -472,9 +476,8 @@ class _Reference:
     def _op_jumps(self, request: dict[str, Any]) -> dict[str, Any]:
         """The elements of a leaf that are beyond what their bins allow, and whether rounding explains them.
 
-        Each by itself: it does where the baseline is as far off on the same inputs, times a `factor`, or
-        where the answer moves half as far there when what is on the way is rounded otherwise. `bins` are
-        those of all other elements.
+        Each by itself: it does where the baseline jumped to the same value on the same inputs, or where the
+        answer jumps there when what is on the way is rounded otherwise. `bins` are those of all others.
         """
         fact = request["leaf"]
         path = fact["path"]
@@ -487,26 +490,30 @@ class _Reference:
             isinstance(one, torch.Tensor) and one.shape == found.shape for one in (found, other, oracle)
         ):
             return {"count": None}
-        flat, theirs, wanted = (accuracy.as_real(one).reshape(-1).double() for one in (found, other, oracle))
+        oracle = oracle.to(torch.complex128 if found.is_complex() else torch.float64)
         far = accuracy.beyond(found, oracle, request["allowed"])
         count = int(far.sum())
         if count > request["most"]:
             return {"count": count}
         at = torch.nonzero(far).reshape(-1)
-        errors = (flat[at] - wanted[at]).abs()
-        reach = request["factor"] * (theirs[at] - wanted[at]).abs()
+        limits = accuracy.Limits(request["allowed"], found)
+        mine = _elements(found, at)
+        explained = limits.near(mine, _elements(other, at))
         answers = self._rounded_answers(request)
-        answer = accuracy.as_real(next(answers)[path]).reshape(-1).double()[at]
-        while not bool((errors <= reach).all()):
-            moved = next(answers, None)
-            if moved is None:
-                break
+        next(answers)
+        draws = 0
+        while not bool(explained.all()) and (moved := next(answers, None)) is not None:
+            draws += 1
             if moved[path].shape == found.shape:
-                away = (accuracy.as_real(moved[path]).reshape(-1).double()[at] - answer).abs()
-                reach = torch.maximum(reach, _HALF_WAY * torch.nan_to_num(away, nan=0.0))
-        rest = accuracy.measure(accuracy.as_real(found).reshape(-1)[~far], wanted[~far])
-        unexplained = int((~(errors <= reach)).sum())
-        return {"count": count, "unexplained": unexplained, "bins": rest["bins"]}
+                explained |= limits.near(mine, _elements(moved[path], at))
+        real = accuracy.as_real(found).reshape(-1)
+        rest = accuracy.measure(real[~far], accuracy.as_real(oracle).reshape(-1)[~far])
+        return {
+            "count": count,
+            "unexplained": int((~explained).sum()),
+            "late": draws < min(_TELLING_DRAWS, request["draws"]),
+            "bins": rest["bins"],
+        }
 
     def _op_sensitivity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that lazy answers would make here: zeros, one constant, another set's answer."""
@@ -593,14 +600,42 @@ class _Reference:
         return leaf
 
 
+def _elements(tensor: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return accuracy.as_real(tensor).reshape(-1)[at].double()
+
+
 def _noise(moved: torch.Tensor, unmoved: torch.Tensor, oracle: Any) -> dict[str, Any]:
     """How far rounding moved an output, in bins of the oracle's magnitude."""
     one, other = accuracy.as_real(moved).double(), accuracy.as_real(unmoved).double()
-    known = isinstance(oracle, torch.Tensor) and oracle.shape == unmoved.shape
-    right = accuracy.as_real(oracle).double() if known else other
+    right = accuracy.as_real(oracle).double() if isinstance(oracle, torch.Tensor) else other
+    right = right if right.shape == other.shape else other
     # Infinities and NaN have no distance; where all three agree there is none.
     moves = torch.where(one == other, 0.0, one - other)
-    return accuracy.measure(right + moves, right)
+    return accuracy.measure(right + moves, right, bulk=True)
+
+
+def _find_device(device: str) -> None:
+    """Use that GPU from now on, or say why it cannot be had."""
+    count = torch.cuda.device_count()
+    if torch.device(device).index >= count:
+        had = "no GPU that torch can use" if not count else f"{count} GPU(s), numbered from 0"
+        build = "" if torch.version.cuda else f"; torch {torch.__version__} is built without CUDA"
+        raise TracksideError(
+            "device",
+            f"found {had}{build}; needed: {device}",
+            "see `nvidia-smi` and CUDA_VISIBLE_DEVICES; install torch for CUDA, or use --device cpu",
+        )
+    torch.cuda.set_device(device)
+    torch.zeros(1, device=device)
+
+
+def _shown(shape: Any) -> Any:
+    """A shape for people and records: as it is where JSON can hold it, else in Python's words."""
+    try:
+        json.dumps(shape)
+    except (TypeError, ValueError, RecursionError):
+        return repr(shape)
+    return shape
 
 
 def _amount(value: Any) -> float:

@@ -52,6 +52,11 @@ class InputSet:
                     f"input {number} is a {odd}; needed: ordinary strided tensors of numbers: let `inputs` "
                     "return what it is made of, and make it in `run`, or in `setup` if it never changes"
                 )
+            if tensor.device.type != torch.device(device).type:
+                raise TypeError(
+                    f"input {number} lies on {tensor.device}; needed: on {device}, which `inputs` is given "
+                    "as `device`; what must be on the host can be a plain number, or made in `setup`"
+                )
             facts = tree.facts_of("", tensor)
             leaves.append(
                 {
@@ -156,8 +161,11 @@ class Feeder:
         self.structure: list[list[str]] = []
         self.varies: list[bool] = []
 
-    def draw(self, seed: int, shape: Any) -> InputSet:
-        return InputSet(self._workload.inputs(seed, self._device, shape))
+    def draw(self, seed: int, number: int | None) -> InputSet:
+        """A set of the shape of that number, timed ones before those that are only tested."""
+        shapes = [*(self._workload.shapes or ()), *(self._workload.probe_shapes or ())]
+        # By number, since shapes may be anything and come through no message as they were: a tuple, a dtype.
+        return InputSet(self._workload.inputs(seed, self._device, None if number is None else shapes[number]))
 
     def study(self, first: InputSet, second: InputSet) -> dict[str, Any]:
         """Look at two draws: which leaves vary, which structure they hold, whether sets can be derived."""

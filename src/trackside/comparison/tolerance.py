@@ -16,7 +16,6 @@ __all__ = [
     "allow",
     "elements_beyond",
     "exceeds",
-    "largest_factor",
     "legal_factor",
     "merge",
     "normwise",
@@ -192,11 +191,6 @@ def normwise(allowances: dict[str, Allowance], dtype: str) -> dict[str, Allowanc
 def legal_factor(dtype: str) -> float:
     """How many times the baseline's rounding a candidate's may be."""
     return _rule(dtype).rms_factor
-
-
-def largest_factor(dtype: str) -> float:
-    """How many times the baseline's error on the same inputs that of a single element may be."""
-    return _rule(dtype).max_factor
 
 
 def widened(allowances: dict[str, Allowance], errors: Bins) -> dict[str, Allowance]:

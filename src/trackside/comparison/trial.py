@@ -206,6 +206,7 @@ class _Trial:
         for number, shape in enumerate(shapes):
             self.progress({"phase": "shape", "shape": shape, "number": number + 1, "count": len(shapes)})
             bench.ledger = Ledger(options.disabled)
+            bench.shape = number if facts["shapes"] else None
             self.outcomes.append(self._one_shape(bench, facts, shape, shared, len(shapes), recorder))
             bench.stop(*bench.arms)
 
@@ -239,7 +240,7 @@ class _Trial:
         ledger = bench.ledger
         outcome = Outcome(shape, "inconclusive", [], ledger)
         try:
-            self._audit(bench, facts, shape, shared, outcome)
+            self._audit(bench, facts, shared, outcome)
             ledger.settle()
             if self.options.checks_only:
                 outcome.reasons = ["checks only: nothing was timed"]
@@ -250,18 +251,18 @@ class _Trial:
             outcome.reasons = [f"{stop.check}: {stop.detail}"]
         return outcome
 
-    def _audit(self, bench: Bench, facts: dict[str, Any], shape: Any, shared: Path, outcome: Outcome) -> None:
+    def _audit(self, bench: Bench, facts: dict[str, Any], shared: Path, outcome: Outcome) -> None:
         options = self.options
         seed = bench.seed()
         state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
-        bench.shape, bench.derive, bench.output_bytes = shape, False, 1 << 16
+        bench.derive, bench.output_bytes = False, 1 << 16
         bench.contract = {"inputs": [], "state": [], "names": {}, "restore": False}
         bench.ask("contract", inputs=[], state=[])
         self.progress({"phase": "baseline"})
         facts["digest"] = bench.ask("setup", seed=seed, save=str(state_file) if state_file else None)[
             "digest"
         ]
-        described = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=shape)
+        described = bench.ask("specify", seeds=[bench.set_seed(), bench.set_seed()], shape=bench.shape)
         bench.spec = described["spec"]
         study = outcome.study = study_baseline(
             bench,
@@ -290,8 +291,9 @@ class _Trial:
         ran, rows = probe(bench, study), probe_in_a_row(bench, study)
         if not self.outcomes:
             # Once: these sizes are the task's, not the timed shape's.
-            timed = facts["shapes"] or []
-            ran += probe_shapes(bench, study, [s for s in facts["probe_shapes"] if s not in timed])
+            timed = facts["shapes"]
+            others = {len(timed) + i: s for i, s in enumerate(facts["probe_shapes"]) if s not in timed}
+            ran += probe_shapes(bench, study, others)
         report_probes(bench.ledger, ran, rows)
         outcome.base_alone["build_baseline"] = study.build_seconds
         outcome.base_alone["build_candidate"] = arm.build_seconds
@@ -400,8 +402,9 @@ class _Trial:
             enqueue_ns = min(s.enqueued_ns / len(s.calls) for s in slots)
             arms.append((enqueue_ns, min(c.ns for s in slots for c in s.calls)))
         study.run_ns = arms[0][1]
-        flushes, host_bound = plan_flushes(arms)
-        return flushes, host_bound, plan_pace(host, _TRIED_FLUSHES, host_bound)
+        waits = plan_pace(host, _TRIED_FLUSHES)
+        flushes, host_bound = plan_flushes(arms, waits)
+        return flushes, host_bound, waits or host_bound
 
     def _judge_machine(self, outcome: Outcome, plan: Plan, recorder: Recorder) -> None:
         """Whether anything else on the machine disturbed the measurement."""

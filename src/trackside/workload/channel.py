@@ -42,10 +42,15 @@ def pair() -> tuple[Channel, socket.socket]:
 
 
 class Channel:
-    """One end of a stream socket that carries length-prefixed JSON objects."""
+    """One end of a stream socket that carries length-prefixed JSON objects.
 
-    def __init__(self, sock: socket.socket) -> None:
+    Args:
+        from_judge: whether the judge is at the other end. Its paths need not be text, and stay as they are.
+    """
+
+    def __init__(self, sock: socket.socket, from_judge: bool = False) -> None:
         self.sock = sock
+        self._from_judge = from_judge
         self.fds: list[int] = []
         """Descriptors that arrived and nobody took yet."""
 
@@ -74,7 +79,7 @@ class Channel:
         body = self._exactly(length, deadline)
         try:
             message = json.loads(body)
-            if b"\\u" in body:
+            if b"\\u" in body and not self._from_judge:
                 # A lone surrogate is legal JSON but no text: a record that held one could not be written.
                 message = json.loads(json.dumps(message, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError) as error:

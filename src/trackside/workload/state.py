@@ -12,6 +12,7 @@ import array
 import collections
 import logging
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import is_
@@ -427,9 +428,11 @@ def _refill_dict(container: Any, keys: list[Any], values: list[Any]) -> None:
         and all(map(is_, dict.keys(container), keys))
     ):
         return
-    dict.clear(container)
+    # An ordered one keeps its order apart.
+    kind: Any = OrderedDict if issubclass(type(container), OrderedDict) else dict
+    kind.clear(container)
     for key, item in zip(keys, values, strict=True):
-        dict.__setitem__(container, key, item)
+        kind.__setitem__(container, key, item)
 
 
 def _refill_set(container: Any, kept: list[Any]) -> None:

@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
     # Ctrl-C and a closed terminal reach the judge; this process ends when the judge has.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    channel = Channel(socket.socket(fileno=int(argv[0])))
+    channel = Channel(socket.socket(fileno=int(argv[0])), from_judge=True)
     folder = Path(argv[1])
     fallback: dict[str, Any] | None = None
     ended: int | None = None

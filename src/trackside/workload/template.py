@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     """
     sandbox.die_with_parent()
     sys.dont_write_bytecode = True
-    channel = Channel(socket.socket(fileno=int(argv[0])))
+    channel = Channel(socket.socket(fileno=int(argv[0])), from_judge=True)
     started = time.monotonic()
     ready: dict[str, Any] = {"pid": os.getpid()}
     try:
@@ -99,7 +99,7 @@ def _become(request: dict[str, Any], control: int, log: int) -> None:
 
         torch.set_num_threads(request["threads"])
         role = importlib.import_module(request["module"])
-        role.serve(Channel(socket.socket(fileno=control)), request, isolation)
+        role.serve(Channel(socket.socket(fileno=control), from_judge=True), request, isolation)
         code = 0
     except ChannelClosed:
         code = 0

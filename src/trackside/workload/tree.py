@@ -8,6 +8,7 @@ can define: it would run beside the clock, before the outputs are copied.
 from __future__ import annotations
 
 import ctypes
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -255,12 +256,12 @@ def specify(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return {"t": "tensor", "i": len(tensors) - 1}
-    if isinstance(value, tuple | list):
+    if type(value) in (tuple, list, torch.Size):
         return {
-            "t": "tuple" if isinstance(value, tuple) else "list",
+            "t": "list" if isinstance(value, list) else "tuple",
             "items": [specify(v, tensors) for v in value],
         }
-    if isinstance(value, dict):
+    if type(value) in (dict, OrderedDict, defaultdict):
         return {"t": "dict", "items": [[describe_value(k), specify(v, tensors)] for k, v in value.items()]}
     if id(type(value)) in _PLAIN:
         return {"t": "value", "v": describe_value(value)}

@@ -92,8 +92,11 @@ class _HostBench:
         # and what catches answers remembered by identity.
         if slot not in self._tensors:
             self._tensors[slot] = [self._tensor(slot, facts) for facts in self._spec["leaves"]]
+        base = self._arena.inputs_at(slot)
         for i, facts in enumerate(self._spec["leaves"]):
-            if facts["grad"]:
+            given = self._tensors[slot][i]
+            # One that a call bent, or asked a gradient of, is a new one.
+            if facts["grad"] or tree.needs_gradient(given) or _is_bent(given, facts, base + facts["offset"]):
                 self._tensors[slot][i] = self._tensor(slot, facts)
         self.given[:] = self._tensors[slot]
         return tree.build(self._spec["tree"], self.given.__getitem__)
@@ -203,6 +206,11 @@ class _CudaBench:
         for source in (*(self._arena.inputs_at(other) for other in decoys), base):
             for _tensor, pointer, facts in self._places:
                 driver.copy(pointer, source + facts["offset"], facts["span"])
+        for i, (tensor, pointer, facts) in enumerate(self._places):
+            if tree.needs_gradient(tensor) or _is_bent(tensor, facts, pointer):
+                # A call bent it, or asked a gradient of it.
+                plain = _as_strided(_detach(tensor), facts["shape"], facts["stride"], 0)
+                self._places[i] = (plain, pointer, facts)
         self.given[:] = [
             _detach(tensor).requires_grad_() if facts["grad"] else tensor
             for tensor, _pointer, facts in self._places
@@ -242,7 +250,7 @@ class _CudaBench:
         look()
         look_at_held()
         if code:
-            raise cuda.CudaError("cuEventRecord or cuCtxSynchronize", code)
+            raise cuda.CudaError("cuEventRecord, cuEventSynchronize or cuCtxSynchronize", code)
         self._host.append(t1 - t0)
         return output
 
@@ -352,6 +360,7 @@ class _Worker:
         self._state = (
             self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
         )
+        formats.confine_default_device(self._workload)
         self._snapshot = None
         return {"leaves": {path: tree.shape_of(t) for path, t in state.walk(self._state).items()}}
 
@@ -662,7 +671,7 @@ def _explain(error: BaseException) -> dict[str, Any]:
         if not any(part in f.filename for part in ("trackside/workload", "/torch/", "contextlib.py"))
     ]
     where = f"{user[-1].filename}:{user[-1].lineno}" if user else ""
-    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    out_of_memory = formats.is_out_of_memory(error)
     return {
         # Our own errors say in full what they found; their type would add nothing.
         "type": "" if isinstance(error, TracksideError) else type(error).__name__,

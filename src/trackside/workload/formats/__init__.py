@@ -17,8 +17,10 @@ __all__ = [
     "Role",
     "Workload",
     "adopt_parameters",
+    "confine_default_device",
     "describe",
     "detect",
+    "is_out_of_memory",
     "load",
     "parameter_digest",
 ]
@@ -41,10 +43,15 @@ def load(
     """
     facts = describe(Path(path), role, baseline_format)
     workload = _load(facts, baseline_path)
+    confine_default_device(workload)
+    return workload
+
+
+def confine_default_device(workload: Workload) -> None:
+    """See `default_device.confine`; once more after `setup`, which may set one too."""
     from trackside.workload.formats import default_device
 
     default_device.confine(workload)
-    return workload
 
 
 def _load(facts: FileFacts, baseline_path: Path | None) -> Workload:
@@ -59,6 +66,14 @@ def _load(facts: FileFacts, baseline_path: Path | None) -> Workload:
     from trackside.workload.formats import gpumode
 
     return gpumode.load(facts, baseline_path)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory was wanting; torch says it of a GPU's by a class, of a CPU's only in words."""
+    import torch
+
+    words = "can't allocate memory" in str(error) and isinstance(error, RuntimeError)
+    return words or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def parameter_digest(module: Any) -> dict[str, Any]:

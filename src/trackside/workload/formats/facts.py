@@ -1,5 +1,6 @@
 """Which format a path is written in and what it declares, without running it: what the judge may know."""
 
+import ast
 import difflib
 import hashlib
 from collections.abc import Iterable
@@ -49,6 +50,10 @@ class FileFacts:
     """`run`, `Model`, `ModelNew`, `custom_kernel` or `ref_kernel`."""
     entry_parameters: int | None
     """Positional parameters of the entry, where they are plain to see."""
+    entry_required: int | None
+    """Those of them without a default."""
+    entry_first: str | None
+    """The name of the first."""
     functions: tuple[str, ...]
     classes: tuple[str, ...]
     imports: tuple[str, ...]
@@ -112,10 +117,13 @@ def describe(path: Path, role: Role, baseline_format: Format | None = None) -> F
 
 def _as_folder(path: Path) -> Path | None:
     """The task folder, when `path` names its task.yml or its reference.py."""
-    if path.is_dir():
-        return path if (path / TASK_FILE).is_file() else None
-    if path.name in (TASK_FILE, "reference.py") and (path.parent / TASK_FILE).is_file():
-        return path.parent
+    try:
+        if path.is_dir():
+            return path if (path / TASK_FILE).is_file() else None
+        if path.name in (TASK_FILE, "reference.py") and (path.parent / TASK_FILE).is_file():
+            return path.parent
+    except OSError:
+        return None  # reading it tells why
     return None
 
 
@@ -321,6 +329,8 @@ def _facts(
         source=source.path,
         entry=entry,
         entry_parameters=positional_count(parameters)[1] if parameters is not None else None,
+        entry_required=positional_count(parameters)[0] if parameters is not None else None,
+        entry_first=_first_name(parameters),
         functions=source.of_kind("function"),
         classes=source.of_kind("class"),
         imports=source.imports,
@@ -339,6 +349,11 @@ def _facts(
         outputs=outputs,
         names_cuda=source.names_cuda,
     )
+
+
+def _first_name(parameters: ast.arguments | None) -> str | None:
+    named = [*parameters.posonlyargs, *parameters.args] if parameters is not None else []
+    return named[0].arg if named else None
 
 
 def _together(files: dict[str, str]) -> str:

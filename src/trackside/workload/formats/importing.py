@@ -5,6 +5,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,7 +69,9 @@ def import_file(path: Path, role: str, *, first: bool = True) -> ModuleType:
         # In front, so that a helper beside the file wins over an installed package of the same name.
         sys.path[:] = [entry for entry in sys.path if entry != folder]
         sys.path.insert(0 if first else 1, folder)
-    name = f"_trackside_{role}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    # A path need not be text.
+    stem = path.stem.encode(errors="replace").decode()
+    name = f"_trackside_{role}_{stem}_{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}"
     spec = _spec(name, path)
     if spec is None or spec.loader is None:
         raise fault("workload", f"{path}, which Python cannot import", "a Python file", "check the path")
@@ -101,7 +104,8 @@ def blaming(what: str, path: Path) -> Iterator[None]:
         ) from error
     except (Exception, SystemExit) as error:
         # Whether a size fits is for the caller to say, with the arithmetic.
-        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        wanting = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+        if wanting or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
             raise
         place, text = _place(error, path), f"{type(error).__name__}: {error}".strip(": ")
         raise fault(

@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from trackside.workload import tree
+from trackside.workload.formats import default_device
 from trackside.workload.formats.devices import cuda_means, moved, replaced, seed_all
 from trackside.workload.formats.facts import FileFacts
 from trackside.workload.formats.importing import blaming, import_file, required_callable
@@ -49,9 +50,8 @@ def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
         arguments = workload.init_args
         if arguments is None and facts.role == "candidate" and baseline_path is not None:
             if not of_baseline:
-                of_baseline.append(
-                    _init_inputs(import_file(baseline_path, "baseline", first=False), baseline_path)
-                )
+                theirs = _init_inputs(import_file(baseline_path, "baseline", first=False), baseline_path)
+                of_baseline.append(default_device.under(default_device.taken_off(), theirs))
             arguments = of_baseline[0](seed, device)
         if arguments is None:
             if own is None and not _needs_nothing(model):
@@ -162,7 +162,9 @@ def construct(
                 noise.sweep(module)
     if isinstance(module, nn.Module):
         # KernelBench runs under no_grad; frozen parameters give the same without a context in the timed call.
-        module.to(device).requires_grad_(False)
+        for parameter in module.to(device).parameters():
+            if not nn.parameter.is_lazy(parameter):
+                parameter.requires_grad_(False)
     return module
 
 

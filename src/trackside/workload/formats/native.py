@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trackside.workload.formats import default_device
 from trackside.workload.formats.devices import seed_all
 from trackside.workload.formats.facts import FileFacts, describe
 from trackside.workload.formats.importing import blaming, import_file, optional_callable, required_callable
@@ -97,13 +99,29 @@ def _inputs(
     return inputs
 
 
+def _takes_state(candidate: FileFacts, baseline: FileFacts) -> bool:
+    """Whether the candidate's `run` can be called like the baseline's, as far as their parameters tell.
+
+    One with further parameters that have defaults can; one that needs fewer takes the inputs alone, unless
+    its first parameter is called like the baseline's.
+    """
+    if baseline.entry_required is None or candidate.entry_required is None:
+        return True
+    most_given = math.inf if baseline.entry_parameters is None else baseline.entry_parameters
+    most_taken = math.inf if candidate.entry_parameters is None else candidate.entry_parameters
+    if candidate.entry_required > most_given or most_taken < baseline.entry_required:
+        return False
+    return (
+        candidate.entry_required >= baseline.entry_required
+        or most_taken == math.inf
+        or candidate.entry_first == baseline.entry_first
+    )
+
+
 def _baseline_setup(candidate: FileFacts, baseline_path: Path) -> Callable[..., Any] | None:
-    """The baseline's `setup`, for a candidate without one whose `run` takes as many arguments."""
+    """The baseline's `setup`, for a candidate without one whose `run` takes the state too."""
     baseline = describe(baseline_path, "baseline")
-    if not baseline.has_setup:
-        return None
-    wanted, given = baseline.entry_parameters, candidate.entry_parameters
-    if wanted is not None and given is not None and given != wanted:
+    if not baseline.has_setup or not _takes_state(candidate, baseline):
         return None
 
     loaded: list[Callable[..., Any]] = []
@@ -111,7 +129,8 @@ def _baseline_setup(candidate: FileFacts, baseline_path: Path) -> Callable[..., 
     def setup(seed: int, device: str) -> Any:
         if not loaded:
             module = import_file(baseline.source, "baseline", first=False)
-            loaded.append(required_callable(module, "setup", baseline.source))
+            default = default_device.taken_off()
+            loaded.append(default_device.under(default, required_callable(module, "setup", baseline.source)))
             seed_all(seed)
         return loaded[0](seed, device)
 

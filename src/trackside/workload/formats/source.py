@@ -69,7 +69,11 @@ def read_source(path: Path) -> Source:
     Raises:
         TracksideError: not-found, or workload for what is not Python.
     """
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError:
+        there = True  # so reading it tells why
+    if not there:
         remedy = (
             f"check the path; the working directory is {Path.cwd()}"
             if not path.is_absolute()
@@ -272,6 +276,7 @@ def _module_files(root: str, folders: Iterable[Path]) -> list[Path]:
     for folder in folders:
         if (folder / f"{root}.py").is_file():
             return [folder / f"{root}.py"]
-        if (folder / root / "__init__.py").is_file():
+        # With or without an __init__.py: a folder of modules is imported as well.
+        if (folder / root).is_dir():
             return sorted((folder / root).rglob("*.py"))[:_MAX_LOCAL_FILES]
     return []

@@ -70,6 +70,8 @@ class Workload:
     outputs: OutputLifetime = "fresh"
     no_grad: bool = False
     """Run under no_grad, as KernelBench does; parameters are frozen either way."""
+    default_device: Any = None
+    """What the file sets as torch's default, in force while its own code runs."""
     init_args: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     """KernelBench: the baseline's constructor arguments. When set, `setup` uses them and nothing else."""
     init_noise: Any = None
