@@ -270,7 +270,7 @@ def test_errors_that_cannot_but_be_zero_do_not_water_down_what_noise_taught(dtyp
     known = study.Study({}, leaves=leaves, bins={"out": {"270": list(noise)}})
     zeros = {"270": [100.0, 0.0, 0.0, 1.0], "271": [5.0, 0.0, 0.0, 20.0]}
     bench: Any = SimpleNamespace(
-        errors=lambda call: [{"path": "out", "bins": zeros, "bulk": zeros, "nonfinite": 0}]
+        errors=lambda call, bulk: [{"path": "out", "bins": zeros, "bulk": zeros, "nonfinite": 0}]
     )
     call: Any = SimpleNamespace(leaves=[])
     for _ in range(5):

@@ -20,7 +20,8 @@ _PIECE = 1 << 17
 # Errors so many times a bin's rms are jumps: rounding fell the other way at a tie, a threshold or a kink. Of
 # 10**8 that are normally distributed none is. What is left may have jumps again, up to so many in all.
 _JUMP, _FEW_JUMPS = 8.0, 1 / 64
-_MOST_TRIMS = 8
+# Of a double, its sign aside.
+_EXPONENTS = 2048
 # Numbers whose squares are neither infinite nor less exact than others.
 _SQUARABLE = 1e-140, 1e140
 
@@ -50,7 +51,7 @@ def measure(found: torch.Tensor, oracle: torch.Tensor, bulk: bool = False) -> di
     same bins come without jumps too, which would make an rms say nothing of all the other elements.
     """
     flat, wanted = as_real(found).reshape(-1), as_real(oracle).reshape(-1).double().resolve_neg()
-    bins, bad, first = _binned(flat, wanted, None)
+    bins, bad, first = _binned(flat, wanted)
     return {
         "bins": bins,
         **({"bulk": _without_jumps(flat, wanted, bins)} if bulk else {}),
@@ -63,18 +64,52 @@ def measure(found: torch.Tensor, oracle: torch.Tensor, bulk: bool = False) -> di
 
 
 def _without_jumps(flat: torch.Tensor, wanted: torch.Tensor, bins: Bins) -> Bins:
-    kept, limits = bins, Limits({}, flat)
-    for _ in range(_MOST_TRIMS):
-        far = {n: _JUMP * rms for n, (_, rms, largest, _) in kept.items() if largest > _JUMP * rms}
-        if not far:
+    """The bins without errors far beyond their rms, found by powers of two, each looked at once."""
+    far = [
+        int(n)
+        for n, (_, rms, largest, _) in bins.items()
+        if largest > _JUMP * rms and _SQUARABLE[0] < rms < _SQUARABLE[1]
+    ]
+    if not far:
+        return bins
+    place = torch.full((_BINS,), -1, dtype=torch.int64, device=flat.device)
+    place[far] = torch.arange(len(far), device=flat.device)
+    counts, squares = (
+        torch.zeros(len(far) * _EXPONENTS, dtype=torch.float64, device=flat.device) for _ in range(2)
+    )
+    step = flat.numel() if flat.is_cuda else _PIECE
+    for start in range(0, flat.numel(), max(1, step)):
+        piece, right = flat[start : start + step], wanted[start : start + step]
+        error = (piece.double() - right).abs_()
+        row = place[_bin_index(torch.nan_to_num(right), piece.dtype)]
+        use = (row >= 0) & torch.isfinite(error) & torch.isfinite(right)
+        error = error[use]
+        key = row[use] * _EXPONENTS + (error.view(torch.int64) >> 52)
+        counts += torch.bincount(key, minlength=counts.numel())
+        squares += torch.bincount(key, weights=error * error, minlength=counts.numel())
+    kept = dict(bins)
+    for number, n, power in zip(
+        far, counts.reshape(len(far), -1).tolist(), squares.reshape(len(far), -1).tolist(), strict=True
+    ):
+        kept[str(number)] = _trimmed(n, power, bins[str(number)])
+    return kept
+
+
+def _trimmed(counts: list[float], squares: list[float], row: list[float]) -> list[float]:
+    """A bin's row without its jumps, by how many errors there are of each exponent, and their squares."""
+    end = max(e for e, n in enumerate(counts) if n) + 1
+    while True:
+        n = sum(counts[:end])
+        rms = math.sqrt(sum(squares[:end]) / n)
+        first = math.frexp(_JUMP * rms)[1] + 1022
+        last = max((e for e, n in enumerate(counts[:end]) if n), default=0)
+        if last <= first:
             break
-        limits.set(far)
-        kept, _, _ = _binned(flat, wanted, limits)
-    # Where more than a few would go, they are what the bin's errors are like.
-    return {
-        n: kept[n] if n in kept and kept[n][0] >= (1 - _FEW_JUMPS) * row[0] else row
-        for n, row in bins.items()
-    }
+        end = last
+    if n < (1 - _FEW_JUMPS) * row[0]:
+        # Where more than a few would go, they are what the bin's errors are like.
+        return row
+    return [n, rms, min(row[2], math.ldexp(1.0, last - 1022)), row[3]]
 
 
 class Limits:
@@ -99,15 +134,15 @@ class Limits:
         return ((one - other).abs() <= limit) & torch.isfinite(limit)
 
 
-def _binned(flat: torch.Tensor, wanted: torch.Tensor, limits: Limits | None) -> tuple[Bins, int, int | None]:
-    """Bins of what lies within the limits, how many NaN and infinities are out of place, and the first."""
+def _binned(flat: torch.Tensor, wanted: torch.Tensor) -> tuple[Bins, int, int | None]:
+    """Bins, how many NaN and infinities are out of place, and the first of these."""
     # In pieces that stay in a CPU's cache; a GPU takes everything at once.
     step = flat.numel() if flat.is_cuda else _PIECE
     bins: Bins = {}
     bad, first = 0, None
     for start in range(0, flat.numel(), max(1, step)):
         piece, right = flat[start : start + step], wanted[start : start + step]
-        errors, misplaced = _errors(piece, right, limits)
+        errors, misplaced = _errors(piece, right)
         merge(bins, errors)
         if misplaced is not None:
             bad += int(misplaced.sum())
@@ -123,9 +158,7 @@ def beyond(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float])
     return held & (error > Limits(allowed, flat).of(wanted))
 
 
-def _errors(
-    found: torch.Tensor, oracle: torch.Tensor, limits: Limits | None
-) -> tuple[Bins, torch.Tensor | None]:
+def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tensor | None]:
     """Bins of one piece, and where NaN and infinities are out of place (None when nowhere)."""
     values = found.double()
     error = (values - oracle).abs_()
@@ -140,9 +173,6 @@ def _errors(
     if not error.numel():
         return {}, misplaced
     index = _bin_index(oracle, found.dtype)
-    if limits is not None:
-        near = error <= limits.of(oracle)
-        index, error, oracle = index[near], error[near], oracle[near]
     return (_by_mask if error.is_cuda else _by_count)(index, error, oracle), misplaced
 
 

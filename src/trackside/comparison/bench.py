@@ -607,11 +607,17 @@ class Bench:
         """CPU time of processes beside the arms and the reference; what an arm forked is among them."""
         return self.fleet.strangers([*(arm.process for arm in self.arms.values()), self.reference])
 
-    def errors(self, call: Call) -> list[dict[str, Any]]:
-        """A call's errors against the oracle, leaf by leaf."""
-        if call.errors is None:
-            answer = self.ask("check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves)
+    def errors(self, call: Call, bulk: bool = False) -> list[dict[str, Any]]:
+        """A call's errors against the oracle, leaf by leaf; with `bulk` also without jumps."""
+        known = call.errors is not None and (
+            not bulk or all("bulk" in leaf for leaf in call.errors if "bins" in leaf)
+        )
+        if not known:
+            answer = self.ask(
+                "check", call=call.id, set=call.set, seed=call.seed, leaves=call.leaves, bulk=bulk
+            )
             call.errors = answer["leaves"]
+        assert call.errors is not None
         return call.errors
 
     def forget(self, slots: Sequence[Slot]) -> None:

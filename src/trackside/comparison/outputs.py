@@ -15,8 +15,8 @@ from trackside.comparison.tolerance import Bins
 __all__ = ["check_call", "check_changed_inputs", "suspicious"]
 
 # Draws of rounding that settle what few ill-conditioned elements may be off by. At a kink there must be one
-# beyond it, and by as much as the candidate's: nearly every second is.
-_NOISE_DRAWS, _KINK_DRAWS = 8, 32
+# beyond it, and by as much as the candidate's: nearly every second is, so of a few turns one is.
+_NOISE_DRAWS, _KINK_TURNS = 8, 4
 # Elements that may have jumped, as a share of all; each must be explained, so it may be as large as what is
 # left out when the baseline's errors are learnt. One in eight draws takes a value over a tie after one step.
 _JUMPS_SHARE, _JUMP_DRAWS, _JUMP_SECONDS = 0.02, 256, 4.0
@@ -302,9 +302,12 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
         worst = tolerance.exceeds(leaf["bins"], allowances)
         if worst is not None:
             # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
-            jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype), _KINK_DRAWS)
-            allowances = tolerance.widened(allowances, jumps)
-            worst = tolerance.exceeds(leaf["bins"], allowances)
+            for turn in range(_KINK_TURNS):
+                jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype), turn)
+                allowances = tolerance.widened(allowances, jumps)
+                worst = tolerance.exceeds(leaf["bins"], allowances)
+                if worst is None or not _few_beyond(leaf["bins"], allowances):
+                    break
     if worst is not None:
         rest, late = _without_explained_jumps(look, fact, leaf, strict, _dtype(leaf, base))
         if rest is not None and tolerance.exceeds(rest, strict) is None:
@@ -407,10 +410,10 @@ def _errors_beside(look: _Look, path: str) -> Bins:
     return _bins_of(look.bench.errors(look.standard), path)
 
 
-def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1, draws: int = _NOISE_DRAWS) -> Bins:
+def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1, turn: int = 0) -> Bins:
     """What rounding on the way does, also to the output's own type, or so many times that."""
     noise = {"set": look.standard.set, "seed": look.standard.seed, "times": times, "output": dtype}
-    answer = look.bench.ask("condition", (), draws=draws, seconds=_NOISE_SECONDS, **noise)
+    answer = look.bench.ask("condition", (), draws=_NOISE_DRAWS, turn=turn, seconds=_NOISE_SECONDS, **noise)
     return _bins_of(answer["leaves"], path)
 
 

@@ -31,8 +31,8 @@ __all__ = ["serve"]
 # Relative moves that show whether the oracle's path is float64 throughout: lost in float32, kept in float64.
 _BITS_JITTER = 2.0**-40
 # Other roundings after which an element that none of them took where it was found was not taken there by one:
-# a value next to a tie goes over it in one of eight.
-_TELLING_DRAWS = 64
+# a value next to a tie goes over it in one of eight. One that none of so few moved at all is at no tie.
+_TELLING_DRAWS, _FEWEST_DRAWS = 64, 8
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
 
@@ -362,7 +362,7 @@ class _Reference:
                 results.append({"path": path, "missing": "oracle"})
                 continue
             found = self._counted(request["call"], fact)
-            results.append({"path": path, **matching.compare(found, answer[path], bulk=True)})
+            results.append({"path": path, **matching.compare(found, answer[path], request["bulk"])})
         return {"leaves": results}
 
     def _op_misplaced(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -456,7 +456,8 @@ class _Reference:
         """The answer as it is, then with what is on the way rounded otherwise, as often as is asked for."""
         set_id, seed, times = request["set"], request["seed"], request["times"]
         output = tree.DTYPES[request["output"]] if request["output"] else None
-        made, g = self._sets[set_id], torch.Generator(self._device).manual_seed(seed + 1)
+        made = self._sets[set_id]
+        g = torch.Generator(self._device).manual_seed(seed + 1 + request.get("turn", 0))
         place = (made.rebuilt(), seed, self._before(set_id))
         as_run = self._oracle.precision is None or output not in (torch.float64, torch.complex128)
         yield self._oracle.answer_as_run(*place) if as_run else self._answer(set_id, seed)
@@ -500,18 +501,20 @@ class _Reference:
         mine = _elements(found, at)
         explained = limits.near(mine, _elements(other, at))
         answers = self._rounded_answers(request)
-        next(answers)
-        draws = 0
+        first = next(answers)[path]
+        jumped, draws = torch.zeros_like(explained), 0
         while not bool(explained.all()) and (moved := next(answers, None)) is not None:
             draws += 1
-            if moved[path].shape == found.shape:
-                explained |= limits.near(mine, _elements(moved[path], at))
+            if moved[path].shape == found.shape == first.shape:
+                taken = _elements(moved[path], at)
+                explained |= limits.near(mine, taken)
+                jumped |= ~limits.near(taken, _elements(first, at))
         real = accuracy.as_real(found).reshape(-1)
         rest = accuracy.measure(real[~far], accuracy.as_real(oracle).reshape(-1)[~far])
         return {
             "count": count,
             "unexplained": int((~explained).sum()),
-            "late": draws < min(_TELLING_DRAWS, request["draws"]),
+            "late": draws < _TELLING_DRAWS and (draws < _FEWEST_DRAWS or bool((jumped & ~explained).any())),
             "bins": rest["bins"],
         }
 

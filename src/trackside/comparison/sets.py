@@ -163,9 +163,11 @@ class Feeder:
 
     def draw(self, seed: int, number: int | None) -> InputSet:
         """A set of the shape of that number, timed ones before those that are only tested."""
-        shapes = [*(self._workload.shapes or ()), *(self._workload.probe_shapes or ())]
-        # By number, since shapes may be anything and come through no message as they were: a tuple, a dtype.
-        return InputSet(self._workload.inputs(seed, self._device, None if number is None else shapes[number]))
+        shape = None
+        if number is not None:
+            # Shapes may be anything, and come through no message as they were: a tuple, a dtype.
+            shape = [*(self._workload.shapes or ()), *(self._workload.probe_shapes or ())][number]
+        return InputSet(self._workload.inputs(seed, self._device, shape))
 
     def study(self, first: InputSet, second: InputSet) -> dict[str, Any]:
         """Look at two draws: which leaves vary, which structure they hold, whether sets can be derived."""

@@ -312,7 +312,7 @@ def learn(bench: Bench, study: Study, call: Call) -> None:
     elif study.learned >= _ENOUGH_LEARNED:
         return
     study.learned += 1
-    for leaf in bench.errors(call):
+    for leaf in bench.errors(call, bulk=True):
         if "bins" in leaf:
             known, blind = study.bins.setdefault(leaf["path"], {}), _reads_as_exact(study, leaf["path"])
             # Zeros would water down what noise has taught, the more the more calls are looked at.
@@ -325,7 +325,9 @@ def learn(bench: Bench, study: Study, call: Call) -> None:
 
 def _differ_beyond_rounding(bench: Bench, one: Call, other: Call) -> bool:
     bench.ask("adopt_answer", call=one.id, set=one.set, seed=one.seed, leaves=one.leaves)
-    answer = bench.ask("check", call=other.id, set=other.set, seed=other.seed, leaves=other.leaves)
+    answer = bench.ask(
+        "check", call=other.id, set=other.set, seed=other.seed, leaves=other.leaves, bulk=False
+    )
     return any(
         bool(leaf.get("mismatches")) or tolerance.relative_error(leaf.get("bins", {}))["rms"] > _UNSTABLE
         for leaf in answer["leaves"]
