@@ -293,7 +293,8 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     if worst is not None and (look.probing or _few_beyond(leaf["bins"], allowances)):
         # A few elements may be ill-conditioned, or lie in a bin that hardly any call meets, and one look at
         # those is luck: see what the baseline does there, and what rounding does.
-        known = [base] if look.probing else [base, _errors_beside(look, path)]
+        whole = study.whole_bins.get(path, base)
+        known = [base] if look.probing else [whole, _errors_beside(look, path)]
         dtype = _dtype(leaf, base)
         base = {}
         for errors in (*known, _noise_errors(look, path, dtype)):
@@ -308,7 +309,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
                 worst = tolerance.exceeds(leaf["bins"], allowances)
                 if worst is None or not _few_beyond(leaf["bins"], allowances):
                     break
-    if worst is not None:
+    if worst is not None and not look.probing:
         rest, late = _without_explained_jumps(look, fact, leaf, strict, _dtype(leaf, base))
         if rest is not None and tolerance.exceeds(rest, strict) is None:
             worst = None
