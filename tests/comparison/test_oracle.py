@@ -1,5 +1,6 @@
 """The oracle: the baseline's own code in float64, on copies of its own."""
 
+import threading
 import types
 from typing import Any
 
@@ -64,6 +65,32 @@ def test_state_that_the_baseline_changes_is_fresh_for_every_answer() -> None:
     second = oracle.answer((torch.ones(2),), 0)
     assert torch.equal(first["out"], second["out"])
     assert torch.equal(first["state:['total']"], torch.ones(2, dtype=torch.float64))
+
+
+def test_state_that_cannot_be_copied_is_made_again_and_takes_the_values() -> None:
+    def call(state: Any, args: Any) -> Any:
+        with state["lock"]:
+            state["total"].add_(args[0])
+            return state["total"] * 1
+
+    made = {"lock": threading.Lock(), "total": torch.full((2,), 3.0)}
+    oracle = Oracle(workload(call), "cpu")
+    oracle.set_state(made, lambda: {"lock": threading.Lock(), "total": torch.zeros(2)})
+    oracle.changed_state = ["['total']"]
+    for _ in range(2):
+        found = oracle.answer((torch.ones(2),), 0)
+        assert torch.equal(found["out"], torch.full((2,), 4.0, dtype=torch.float64))
+    assert torch.equal(made["total"], torch.full((2,), 3.0))
+
+
+def test_state_that_can_neither_be_copied_nor_made_again_alike_is_an_error() -> None:
+    oracle = Oracle(workload(lambda state, args: args[0]), "cpu")
+    oracle.set_state(
+        {"lock": threading.Lock(), "total": torch.zeros(2)},
+        lambda: {"lock": threading.Lock(), "total": torch.zeros(3)},
+    )
+    with pytest.raises(TypeError, match="cannot pickle"):
+        oracle.answer((torch.ones(2),), 0)
 
 
 def test_gradients_are_answers_too() -> None:

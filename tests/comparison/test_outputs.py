@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.comparison.benches import opened
 
+from trackside.comparison import outputs
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
 from trackside.comparison.checks import Stop
 from trackside.comparison.outputs import _word, check_call
@@ -52,16 +53,19 @@ def check(kink: tuple[Bench, Study, Path], off: float) -> None:
     bench, study, path = kink
     path.write_text(OFF_AT_THE_KINK.replace("OFF", str(off)))
     arm = bench.start(CANDIDATE, path, study.facts["format"], 0, 1, 1, 60)
-    for _ in range(50):
+    # None of so many meets the kink one time in 2,000.
+    for _ in range(150):
         sets, seeds = [bench.draw()], [bench.seed()]
         base, cand = bench.run(bench.arms[BASELINE], sets, seeds), bench.run(arm, sets, seeds)
         check_call(bench, study, cand.calls[0], base.calls[0])
+        bench.ledger.settle()
         bench.forget([base, cand])
 
 
 @pytest.mark.parametrize("off", [4e-7, 1e-6])
 def test_a_sum_that_rounding_takes_over_a_kink_is_right(kink: tuple[Bench, Study, Path], off: float) -> None:
     check(kink, off)
+    assert kink[1].checked >= 150
 
 
 def test_a_sum_further_over_a_kink_than_rounding_takes_it_is_wrong(kink: tuple[Bench, Study, Path]) -> None:
@@ -146,6 +150,7 @@ def check_calls(baseline: str, candidate: str, folder: Path, calls: int, learnt:
             else:
                 slots.append(bench.run(arm, sets, seeds))
                 check_call(bench, study, slots[1].calls[0], slots[0].calls[0])
+                bench.ledger.settle()
             bench.forget(slots)
 
 
@@ -265,3 +270,28 @@ def test_an_output_that_no_learnt_call_had_is_held_to_the_baseline_s_error_on_th
     check_calls(RARE_LEAF, RARE_LEAF, tmp_path, 200)
     with pytest.raises(Stop, match=r"out\['more'\]"):
         check_calls(RARE_LEAF, RARELY_WRONG, tmp_path, 200)
+
+
+PRODUCT = """
+import torch
+
+def inputs(seed, device):
+    g = torch.Generator(device).manual_seed(seed)
+    return [torch.randn(256, 256, generator=g, device=device) for _ in range(2)]
+
+def run(a, b):
+    return a @ b
+"""
+
+OF_FEWER_BITS = """
+def run(a, b):
+    return ((a.view(torch.int32) + 512 & ~1023).view(torch.float32)) @ b
+"""
+
+
+def test_what_no_jump_explains_is_wrong_however_slow_the_oracle_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "_JUMP_SECONDS", 0.0)
+    with pytest.raises(Stop, match="times what is allowed"):
+        check_calls(PRODUCT, OF_FEWER_BITS, tmp_path, 1, learnt=4)

@@ -141,24 +141,7 @@ class Bench:
 
     def start_reference(self, path: Path) -> dict[str, Any]:
         self.baseline = path
-        try:
-            self.reference = self.fleet.spawn(
-                self.templates[0],
-                "reference",
-                "trackside.comparison.reference",
-                self.device,
-                self._judge_cpus,
-                "reference",
-                _folder(path),
-                self._readable,
-                _START_TIMEOUT,
-            )
-        except (ChannelTimeout, ProcessFailed) as error:
-            raise TracksideError(
-                "internal",
-                f"the reference process did not start within {_START_TIMEOUT:.0f} s: {error}",
-                "look at the machine's load and memory, then run again",
-            ) from error
+        self.reference = self._spawn("reference", path, 0, "trackside.comparison.reference", self._judge_cpus)
         return self.ask("load", path=str(path))
 
     def ask(self, op: str, fds: Sequence[int] = (), **message: Any) -> dict[str, Any]:
@@ -250,7 +233,15 @@ class Bench:
         if not self.arms:
             self.ask("drop_arenas")
         started = time.monotonic()
-        arms = [Arm(name, path, self._spawn(name, path, template), timeout) for name, path in files.items()]
+        arms = [
+            Arm(
+                name,
+                path,
+                self._spawn(name, path, template, "trackside.workload.worker", self._cpus),
+                timeout,
+            )
+            for name, path in files.items()
+        ]
         for arm in arms:
             self.arms[arm.name] = arm
             self._post(
@@ -276,14 +267,14 @@ class Bench:
         for arm in old:
             arm.process.kill()
 
-    def _spawn(self, name: str, path: Path, template: int) -> Process:
+    def _spawn(self, name: str, path: Path, template: int, module: str, cpus: Sequence[int]) -> Process:
         try:
             return self.fleet.spawn(
                 self.templates[template % len(self.templates)],
                 name,
-                "trackside.workload.worker",
+                module,
                 self.device,
-                self._cpus,
+                cpus,
                 name,
                 _folder(path),
                 self._readable,
@@ -292,7 +283,7 @@ class Bench:
         except (ChannelTimeout, ProcessFailed) as error:
             raise TracksideError(
                 "internal",
-                f"the {name}'s worker did not start within {_START_TIMEOUT:.0f} s: {error}",
+                f"the {name}'s process did not start within {_START_TIMEOUT:.0f} s: {error}",
                 "look at the machine's load and memory, then run again",
             ) from error
 

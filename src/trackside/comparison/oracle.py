@@ -138,6 +138,7 @@ class Oracle:
         self._workload = workload
         self.device = device
         self._state: Any = None
+        self._remake: Callable[[], Any] = lambda: None
         self._wide_state: Any = None
         self.precision: torch.dtype | None = torch.float64
         self.kind = "reference in float64" if workload.reference is not None else "run in float64"
@@ -148,8 +149,9 @@ class Oracle:
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
 
-    def set_state(self, made: Any) -> None:
-        self._state = made
+    def set_state(self, made: Any, remake: Callable[[], Any] = lambda: None) -> None:
+        """Compute on copies of this state; `remake` makes another like it, for what cannot be copied."""
+        self._state, self._remake = made, remake
         self._wide_state = None
 
     def use_precision(self, precision: torch.dtype | None) -> None:
@@ -239,7 +241,7 @@ class Oracle:
             )
         self._fresh_state()
         kept, given = self._wide_state, state.walk(self._state)
-        self._wide_state = copy.deepcopy(kept)
+        self._wide_state = self._copied(kept)
         for path, tensor in state.walk(self._wide_state).items():
             if tensor.dtype in HALF_ULP:
                 tensor.data = move(tensor, given.get(path, tensor).dtype)
@@ -312,7 +314,7 @@ class Oracle:
 
     def _fresh_state(self) -> Any:
         if self._wide_state is None:
-            held = copy.deepcopy(self._state)
+            held = self._copied(self._state)
             for tensor in state.walk(held).values():
                 if self.precision is not None and tensor.dtype in _LOW:
                     tensor.data = tensor.data.to(self.precision)
@@ -320,7 +322,20 @@ class Oracle:
                     tensor.data = self._reround(tensor.data)  # type: ignore[misc]
             self._wide_state = held
         # Copied only when calls change it: a copy per call of a large model would dominate.
-        return copy.deepcopy(self._wide_state) if self.changed_state else self._wide_state
+        return self._copied(self._wide_state) if self.changed_state else self._wide_state
+
+    def _copied(self, held: Any) -> Any:
+        try:
+            return copy.deepcopy(held)
+        except Exception:
+            # Locks, compiled modules, weights that are computed: one that is made again takes the values.
+            values, made = state.walk(held), self._remake()
+            others = state.walk(made)
+            if {p: t.shape for p, t in values.items()} != {p: t.shape for p, t in others.items()}:
+                raise
+            for path, tensor in others.items():
+                tensor.data = values[path].detach().clone()
+            return made
 
     def _moves(self, tensor: torch.Tensor) -> bool:
         """Whether what goes in is rounded another way too."""

@@ -310,8 +310,8 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
                 if worst is None or not _few_beyond(leaf["bins"], allowances):
                     break
     if worst is not None and not look.probing:
-        rest, late = _without_explained_jumps(look, fact, leaf, strict, _dtype(leaf, base))
-        if rest is not None and tolerance.exceeds(rest, strict) is None:
+        explained, late = _jumps_explain(look, fact, leaf, strict, _dtype(leaf, base))
+        if explained:
             worst = None
     if worst is None:
         if not look.probing:
@@ -377,33 +377,37 @@ def _same_as_baseline(look: _Look, fact: dict[str, Any]) -> bool:
     return bool(found.get("same"))
 
 
-def _without_explained_jumps(
+def _jumps_explain(
     look: _Look,
     fact: dict[str, Any],
     leaf: dict[str, Any],
     allowances: dict[str, tolerance.Allowance],
     dtype: str,
-) -> tuple[Bins | None, bool]:
-    """The errors without the elements at which rounding falls the other way; None if it explains not all.
+) -> tuple[bool, bool]:
+    """Whether a leaf is right but for few elements at which rounding falls the other way.
 
     And whether there was too little time to tell.
     """
+    asked = {"leaf": fact, "allowed": {number: limit.largest for number, limit in allowances.items()}}
+    beyond = look.ask("beyond", **asked)
+    most = max(_FEW_ELEMENTS, _JUMPS_SHARE * sum(row[0] for row in leaf["bins"].values()))
+    # What no jump can explain is wrong already, however long others would take to look at.
+    if beyond["count"] is None or beyond["count"] > most or tolerance.exceeds(beyond["bins"], allowances):
+        return False, False
     found = look.ask(
         "jumps",
-        leaf=fact,
+        **asked,
         other=look.standard.id,
         other_leaf=look.standard_leaf(fact["path"]),
-        allowed={number: limit.largest for number, limit in allowances.items()},
-        most=max(_FEW_ELEMENTS, _JUMPS_SHARE * sum(row[0] for row in leaf["bins"].values())),
         # Types as the baseline computes in them; of narrow ones more than a step would be another precision.
         times=tolerance.legal_factor(dtype) if dtype in _WIDE else 1,
         draws=_JUMP_DRAWS,
         seconds=_JUMP_SECONDS,
         output=dtype if dtype in _DOUBLE else None,
     )
-    if found["count"] is None or found.get("unexplained") is None:
-        return None, False
-    return found["bins"] if not found["unexplained"] else None, found["late"]
+    if found["unexplained"] is None:
+        return False, False
+    return not found["unexplained"], found["late"]
 
 
 def _errors_beside(look: _Look, path: str) -> Bins:

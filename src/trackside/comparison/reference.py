@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,9 +16,9 @@ from typing import Any
 
 import torch
 
-from trackside.comparison import accuracy, matching, near_ties, sets, untested
+from trackside.comparison import accuracy, matching, near_ties, rounding, sets, untested
 from trackside.comparison.exchange import Exchange
-from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
+from trackside.comparison.oracle import Answer, Oracle
 from trackside.records.errors import TracksideError
 from trackside.workload import formats, state, tree
 from trackside.workload.channel import Channel
@@ -30,11 +29,6 @@ __all__ = ["serve"]
 
 # Relative moves that show whether the oracle's path is float64 throughout: lost in float32, kept in float64.
 _BITS_JITTER = 2.0**-40
-# Other roundings after which an element that none of them took where it was found was not taken there by one:
-# a value next to a tie goes over it in one of eight. One that none of so few moved at all is at no tie.
-_TELLING_DRAWS, _FEWEST_DRAWS = 64, 8
-# Times what rounding was seen to move an element that another may have moved it.
-_HALF_WAY = 2.0
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
 
@@ -105,7 +99,7 @@ class _Reference:
             self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
         )
         formats.confine_default_device(self._workload)
-        self._oracle.set_state(self._state)
+        self._oracle.set_state(self._state, lambda: self._workload.setup(request["seed"], self._device))
         digest = None
         if isinstance(self._state, torch.nn.Module):
             digest = formats.parameter_digest(self._state)
@@ -435,94 +429,50 @@ class _Reference:
 
         In bins of the oracle's magnitude, like all errors: near a kink, or where terms cancel, what is
         computed may lie in another.
-
-        Rounding in the types in which the baseline computes, however narrow its inputs are; and in the type
-        of the `output` that is asked about, if any is. Of doubles the oracle is one itself: there its inputs
-        are moved by half an ulp of a double, since they may be float32 and still be meant exactly.
         """
         answers = self._rounded_answers(request)
-        answer = next(answers)
-        precision = self._oracle.precision
-        oracle = answer if precision is None else self._answer(request["set"], request["seed"])
-        rows = [
-            {"path": p, **_noise(moved[p], v, oracle.get(p, v))}
-            for moved in answers
-            for p, v in answer.items()
-            if isinstance(v, torch.Tensor)
-            and (v.is_floating_point() or v.is_complex())
-            and tuple(moved[p].shape) == tuple(v.shape)
-        ]
-        return {"leaves": rows}
+        unmoved = next(answers)
+        own = self._oracle.precision is None
+        oracle = unmoved if own else self._answer(request["set"], request["seed"])
+        return {"leaves": rounding.errors(answers, unmoved, oracle)}
 
     def _rounded_answers(self, request: dict[str, Any]) -> Iterator[Answer]:
-        """The answer as it is, then with what is on the way rounded otherwise, as often as is asked for."""
-        set_id, seed, times = request["set"], request["seed"], request["times"]
-        output = tree.DTYPES[request["output"]] if request["output"] else None
-        made = self._sets[set_id]
-        g = torch.Generator(self._device).manual_seed(seed + 1 + request.get("turn", 0))
-        place = (made.rebuilt(), seed, self._before(set_id))
-        as_run = self._oracle.precision is None or output not in (torch.float64, torch.complex128)
-        yield self._oracle.answer_as_run(*place) if as_run else self._answer(set_id, seed)
-        until = time.monotonic() + request["seconds"]
-        for _ in range(request["draws"]):
-            place = (made.rebuilt(), seed, self._before(set_id))
-            if as_run:
-                yield self._oracle.answer_as_run(*place, times, g, output)
-            elif self._oracle.ulp(made.tensors):
-                yield self._oracle.answer_beside(*place, lambda dtype: times * HALF_ULP[torch.float64], g)
-            else:
-                # Integers are not moved: where there is nothing else, what is computed from them is.
-                yield self._oracle.answer_rerounded(*place, times, g)
-            if time.monotonic() > until:
-                return
+        set_id, seed = request["set"], request["seed"]
+        made, earlier = self._sets[set_id], self._before(set_id)
+        place = rounding.Place(made, seed, earlier, lambda: self._answer(set_id, seed))
+        return rounding.answers(self._oracle, place, request)
+
+    def _op_beyond(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How many elements of a leaf are beyond what their bins allow, and the errors of all others."""
+        pair = self._beside_oracle(request)
+        if pair is None:
+            return {"count": None}
+        found, oracle = (accuracy.as_real(one).reshape(-1) for one in pair)
+        far = accuracy.beyond(*pair, request["allowed"])
+        return {"count": int(far.sum()), "bins": accuracy.measure(found[~far], oracle[~far])["bins"]}
 
     def _op_jumps(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The elements of a leaf that are beyond what their bins allow, and whether rounding explains them.
+        """How many of the elements that are beyond what their bins allow rounding does not explain.
 
         Each by itself: it does where the baseline jumped to the same value on the same inputs, or where the
-        answer jumps there, or moves half as far, when what is on the way is rounded otherwise. `bins` are
-        those of all others.
+        answer jumps there, or moves half as far, when what is on the way is rounded otherwise.
         """
-        fact = request["leaf"]
-        path = fact["path"]
-        found, other = (
-            self._exchange.leaf(request[call], request[leaf])
-            for call, leaf in (("call", "leaf"), ("other", "other_leaf"))
+        path = request["leaf"]["path"]
+        pair, other = (
+            self._beside_oracle(request),
+            self._exchange.leaf(request["other"], request["other_leaf"]),
         )
-        oracle: Any = self._answer(request["set"], request["seed"]).get(path)
-        if not all(
-            isinstance(one, torch.Tensor) and one.shape == found.shape for one in (found, other, oracle)
-        ):
-            return {"count": None}
-        oracle = oracle.to(torch.complex128 if found.is_complex() else torch.float64)
-        far = accuracy.beyond(found, oracle, request["allowed"])
-        count = int(far.sum())
-        if count > request["most"]:
-            return {"count": count}
-        at = torch.nonzero(far).reshape(-1)
-        limits = accuracy.Limits(request["allowed"], found)
-        mine = _elements(found, at)
-        errors = (mine - _elements(oracle, at)).abs()
-        explained = limits.near(mine, _elements(other, at))
-        answers = self._rounded_answers(request)
-        first = next(answers)[path]
-        jumped, draws = torch.zeros_like(explained), 0
-        while not bool(explained.all()) and (moved := next(answers, None)) is not None:
-            draws += 1
-            if moved[path].shape == found.shape == first.shape:
-                taken, before = _elements(moved[path], at), _elements(first, at)
-                # Ill-conditioned ones are nowhere twice; how far rounding moves them is the measure.
-                away = torch.nan_to_num((taken - before).abs(), nan=0.0, posinf=0.0)
-                explained |= limits.near(mine, taken) | (errors <= _HALF_WAY * away)
-                jumped |= ~limits.near(taken, before)
-        real = accuracy.as_real(found).reshape(-1)
-        rest = accuracy.measure(real[~far], accuracy.as_real(oracle).reshape(-1)[~far])
-        return {
-            "count": count,
-            "unexplained": int((~explained).sum()),
-            "late": draws < _TELLING_DRAWS and (draws < _FEWEST_DRAWS or bool((jumped & ~explained).any())),
-            "bins": rest["bins"],
-        }
+        if pair is None or not isinstance(other, torch.Tensor) or other.shape != pair[0].shape:
+            return {"unexplained": None}
+        return rounding.unexplained(path, *pair, other, request["allowed"], self._rounded_answers(request))
+
+    def _beside_oracle(self, request: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """A call's leaf and the oracle's, if both are tensors of one shape."""
+        found = self._exchange.leaf(request["call"], request["leaf"])
+        oracle: Any = self._answer(request["set"], request["seed"]).get(request["leaf"]["path"])
+        if not all(isinstance(one, torch.Tensor) and one.shape == found.shape for one in (found, oracle)):
+            return None
+        return found, oracle.to(torch.complex128 if found.is_complex() else torch.float64)
 
     def _op_sensitivity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that lazy answers would make here: zeros, one constant, another set's answer."""
@@ -607,20 +557,6 @@ class _Reference:
         leaf = self._exchange.leaf(call, fact)
         self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
         return leaf
-
-
-def _elements(tensor: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    return accuracy.as_real(tensor).reshape(-1)[at].double()
-
-
-def _noise(moved: torch.Tensor, unmoved: torch.Tensor, oracle: Any) -> dict[str, Any]:
-    """How far rounding moved an output, in bins of the oracle's magnitude."""
-    one, other = accuracy.as_real(moved).double(), accuracy.as_real(unmoved).double()
-    right = accuracy.as_real(oracle).double() if isinstance(oracle, torch.Tensor) else other
-    right = right if right.shape == other.shape else other
-    # Infinities and NaN have no distance; where all three agree there is none.
-    moves = torch.where(one == other, 0.0, one - other)
-    return accuracy.measure(right + moves, right, bulk=True)
 
 
 def _find_device(device: str) -> None:

@@ -256,6 +256,7 @@ class _Trial:
         seed = bench.seed()
         state_file = shared / "state.pt" if facts["format"] == "kernelbench" else None
         bench.derive, bench.output_bytes = False, 1 << 16
+        bench.bent_inputs.clear()
         bench.contract = {"inputs": [], "state": [], "names": {}, "restore": False}
         bench.ask("contract", inputs=[], state=[])
         self.progress({"phase": "baseline"})
