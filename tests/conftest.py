@@ -11,6 +11,16 @@ import pytest
 Trackside = Callable[..., subprocess.CompletedProcess[str]]
 
 
+GPU_HERE = any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without a GPU, tests that need one say so."""
+    for item in items:
+        if not GPU_HERE and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: found no /dev/nvidia0"))
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of the test's own, for this process and for the programs it starts."""

@@ -89,6 +89,20 @@ def test_show_with_json_prints_the_record_itself(trackside: Trackside, run_id: s
     assert (json.loads(done.stdout), done.stderr) == (RECORD, "")
 
 
+@pytest.mark.parametrize("record", [{}, {"reasons": 3, "verdict": None, "checks": "no"}])
+def test_a_record_that_is_not_whole_is_an_error_that_names_the_way_to_see_it(
+    record: dict[str, object], trackside: Trackside, home: Path
+) -> None:
+    store = RunStore(home)
+    run = store.new_run("compare")
+    store.write_record(run, {"schema": "trackside.compare/1"} | record)
+    done = trackside("runs", "show", "last")
+    assert done.returncode == 2
+    assert "is not whole" in done.stderr
+    assert f"trackside runs show {run.id} --json" in done.stderr
+    assert json.loads(trackside("runs", "show", "last", "--json").stdout)["schema"] == "trackside.compare/1"
+
+
 def test_an_unknown_run_is_not_found(trackside: Trackside, run_id: str) -> None:
     done = trackside("runs", "show", "z-1", "--json")
     assert done.returncode == 2

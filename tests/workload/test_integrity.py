@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from trackside.workload import integrity, memory, tree, worker
+from trackside.workload import calls, integrity, memory, tree, worker
 
 
 @pytest.fixture
 def watch() -> integrity.Watch:
-    return integrity.Watch((worker, memory, integrity, tree))
+    return integrity.Watch((worker, calls, memory, integrity, tree))
 
 
 def test_an_untouched_process_has_nothing_replaced(watch: integrity.Watch) -> None:
@@ -35,7 +35,7 @@ def test_an_untouched_process_has_nothing_replaced(watch: integrity.Watch) -> No
         (worker, "_active_modes"),
         (memory, "_memmove"),
         (tree, "_data_ptr"),
-        (worker, "_detach"),
+        (calls, "_detach"),
         (memory.HostMemory, "copy"),
         (integrity, "hooks_installed"),
     ],

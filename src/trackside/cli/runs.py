@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from trackside.cli.terminal import JsonOption, results, verb_app, write_json
-from trackside.records.errors import printable
+from trackside.records.errors import TracksideError, printable
 from trackside.store.runs import RunStore, RunSummary
 
 if TYPE_CHECKING:
@@ -79,7 +79,15 @@ def show(
     console = results()
     renderer = _renderer(record.get("schema"))
     if renderer is not None:
-        renderer.render(record, console)
+        try:
+            renderer.render(record, console)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            raise TracksideError(
+                "store",
+                f"found: the record of run {run_id} is not whole ({type(error).__name__}: {error}); needed: "
+                f"one as {record.get('schema')} has it",
+                f"see it as it is: trackside runs show {run_id} --json",
+            ) from error
     else:
         _print_facts(console, record)
     console.print(f"run {run_id}, record sha256 {store.record_sha256(run_id)}", soft_wrap=True)

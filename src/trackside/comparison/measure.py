@@ -73,6 +73,7 @@ _LATE_NS = 20_000.0
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
 _FLUSH_NS = 80e3
 _MAX_FLUSHES = 24
+# A host that took so much of the flushes' time may have waited for them; how long a fill takes varies.
 _WAITING = 0.85
 # Every so many device quads, one that times the call from the host, hot.
 _WALL_EVERY = 3
