@@ -20,7 +20,6 @@ from trackside.comparison.measure import (
     odd_freezes,
     plan_batch,
     plan_flushes,
-    plan_pace,
     used_beside,
 )
 
@@ -222,14 +221,3 @@ def test_paced_calls_hide_nothing_behind_each_other() -> None:
     assert plan_flushes([(enqueue, run)] * 2) == (1, False)
     flushes, _ = plan_flushes([(enqueue, run)] * 2, paced=True)
     assert flushes * 80e3 > enqueue
-
-
-@pytest.mark.parametrize(
-    ("hosts", "paced"),
-    [((40e3, 50e3), False), ((40e3, 300e3), True), ((300e3, 40e3), True)],
-    ids=["both run ahead", "the candidate waits", "the baseline waits"],
-)
-def test_calls_are_paced_where_either_arm_s_host_does_not_run_ahead(
-    hosts: tuple[float, float], paced: bool
-) -> None:
-    assert plan_pace(hosts, 2) is paced

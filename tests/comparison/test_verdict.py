@@ -370,3 +370,11 @@ def test_a_clock_that_also_copied_views_over_much_memory_is_no_proof_of_a_lie() 
     verdict, reasons = conclude(read(made, Ledger()), 0.02, Ledger())
     assert verdict == "inconclusive"
     assert "over 16,777,216 bytes, the baseline's take 1,048,576: return contiguous copies" in reasons[0]
+
+
+def test_a_clock_that_also_saw_hosts_that_waited_is_no_proof_of_a_lie() -> None:
+    made = measurement(lambda order, drift: quad(order, 2e6 * drift, 1e6, judge_cand=1.9e6))
+    made.plan = replace(made.plan, paced=True)
+    verdict, reasons = conclude(read(made, Ledger()), 0.02, Ledger())
+    assert verdict == "inconclusive"
+    assert "calls wait for the device" in reasons[0]

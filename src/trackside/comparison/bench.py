@@ -63,6 +63,8 @@ class Slot:
     hooks: list[str]
     late_ns: list[int]
     """For each paced call, how long the device went on after the event that ended it."""
+    waited: list[int]
+    """On a GPU, 1 for each call that returned when the device had done what was enqueued before it."""
     output_bytes: int
     """Memory that the outputs of one call span, gaps and all: so much is copied."""
 
@@ -446,7 +448,8 @@ class Bench:
             enqueued, late = int(answer["enqueued"]), [int(t) for t in answer["late"]]
             if len(times) != count or len(host) != count or not all(0 < t < 1e15 for t in times):
                 raise ValueError("times")
-            if len(late) != (count if paced else 0):
+            waited = [int(bool(t)) for t in answer["waited"]]
+            if len(late) != (count if paced else 0) or len(waited) not in (0, count):
                 raise ValueError("paced calls")
             if not all(0 <= t < 1e15 for t in (*host, *late, enqueued)):
                 raise ValueError("host's times")
@@ -469,7 +472,7 @@ class Bench:
             Call(c, s, d, f, t, h)
             for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
         ]
-        return Slot(made, t3 - t0, enqueued, hooks, late, max(sizes))
+        return Slot(made, t3 - t0, enqueued, hooks, late, waited, max(sizes))
 
     def run_idle(self, arm: Arm, count: int, flushes: int, paced: bool = False) -> int:
         """What an arm takes on the judge's clock for so many calls when it makes none, in ns."""

@@ -27,6 +27,7 @@ from trackside.stats.quads import quad_log_ratio
 from trackside.stats.spread import quads_for_half_width, robust_sigma
 
 __all__ = [
+    "MAX_FLUSHES",
     "Measurement",
     "Pair",
     "Plan",
@@ -35,7 +36,6 @@ __all__ = [
     "odd_freezes",
     "plan_batch",
     "plan_flushes",
-    "plan_pace",
     "used_beside",
 ]
 
@@ -72,9 +72,7 @@ _SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.2
 _LATE_NS = 20_000.0
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
 _FLUSH_NS = 80e3
-_MAX_FLUSHES = 24
-# A host that took so much of the flushes' time may have waited for them; how long a fill takes varies.
-_WAITING = 0.85
+MAX_FLUSHES = 24
 # Every so many device quads, one that times the call from the host, hot.
 _WALL_EVERY = 3
 
@@ -195,15 +193,7 @@ def plan_flushes(arms: Sequence[tuple[float, float]], paced: bool = False) -> tu
     """
     hidden = [0.0 if paced and enqueue < run else run for enqueue, run in arms]
     wanted = math.ceil(1.4 * max(e - h for (e, _), h in zip(arms, hidden, strict=True)) / _FLUSH_NS)
-    return max(1, min(wanted, _MAX_FLUSHES)), wanted > _MAX_FLUSHES
-
-
-def plan_pace(call_host_ns: Sequence[float], flushes: int) -> bool:
-    """Whether an arm's host does not run ahead of the device, by what its calls take the host.
-
-    One that takes it as long as the flushes before it take the device may be waiting for it.
-    """
-    return max(call_host_ns) > _WAITING * flushes * _FLUSH_NS
+    return max(1, min(wanted, MAX_FLUSHES)), wanted > MAX_FLUSHES
 
 
 def measure(

@@ -23,7 +23,7 @@ from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
 from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
-from trackside.comparison.measure import Plan, measure, plan_batch, plan_flushes, plan_pace
+from trackside.comparison.measure import MAX_FLUSHES, Plan, measure, plan_batch, plan_flushes
 from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
 from trackside.comparison.probing import probe, probe_in_a_row, probe_shapes, report_probes
 from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
@@ -391,19 +391,19 @@ class _Trial:
         if self.options.kind == "cpu":
             return 0, False, False
         arms: list[tuple[float, float]] = []
-        host: list[float] = []
+        waits = False
         for name in (BASELINE, CANDIDATE):
             slots = []
-            for _ in range(3):
+            # The last says whether a call waits for the device: its host has had time to enqueue all it does.
+            for tried in (*[_TRIED_FLUSHES] * 3, MAX_FLUSHES):
                 sets = bench.draw_many(AUDIT_SLOTS)
                 seeds = [bench.seed() for _ in sets]
-                slots.append(bench.run(bench.arms[name], sets, seeds, flushes=_TRIED_FLUSHES))
+                slots.append(bench.run(bench.arms[name], sets, seeds, flushes=tried))
                 bench.forget(slots[-1:])
-            host.append(min(float(c.host) for s in slots for c in s.calls))
+            waits |= 2 * sum(slots.pop().waited) > AUDIT_SLOTS
             enqueue_ns = min(s.enqueued_ns / len(s.calls) for s in slots)
             arms.append((enqueue_ns, min(c.ns for s in slots for c in s.calls)))
         study.run_ns = arms[0][1]
-        waits = plan_pace(host, _TRIED_FLUSHES)
         flushes, host_bound = plan_flushes(arms, waits)
         return flushes, host_bound, waits or host_bound
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger
-from trackside.comparison.measure import Measurement, Pair, Quad
+from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.stats import quiet
 from trackside.stats.intervals import Interval, balanced_interval, t_interval
 from trackside.stats.quads import pair_median, quad_log_ratio
@@ -52,8 +52,9 @@ class Reading:
     lie_us: float
     kept: int
     quads: int
-    strewn: str = ""
-    """Where the candidate's outputs span far more memory than the baseline's: which the judge has to copy."""
+    excuse: str = ""
+    """What an honest candidate may spend on the judge's clock and not on its own: outputs that span far more
+    memory than the baseline's, which the judge has to copy; or the host's work, where calls are paced."""
 
     def longer(self, delta: float) -> float:
         """Times the budget after which the interval would reach half of delta to either side."""
@@ -105,7 +106,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         lie_us=_half_width(lies) / 1e3,
         kept=len(keep),
         quads=len(timed),
-        strewn=_strewn(measurement.output_bytes),
+        excuse=_paced(plan) or _strewn(measurement.output_bytes),
     )
 
 
@@ -113,7 +114,15 @@ def _strewn(spans: dict[str, int]) -> str:
     mine, theirs = spans.get(CANDIDATE, 0), spans.get(BASELINE, 0)
     if mine <= _STREWN * theirs:
         return ""
-    return f"its outputs are views over {mine:,} bytes, the baseline's take {theirs:,}"
+    return (
+        f"its outputs are views over {mine:,} bytes, the baseline's take {theirs:,}: return contiguous copies"
+    )
+
+
+def _paced(plan: Plan) -> str:
+    if not plan.paced:
+        return ""
+    return "calls wait for the device, and how long a host takes after that differs: a larger size would tell"
 
 
 class Quiet:
@@ -233,12 +242,9 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     assert judge is not None
     claimed, believed = math.exp(reading.speed.low) - 1, math.exp(judge.high) - 1
     doubted = believed < _BELIEVED_SHARE * claimed and claimed > _WORTH_ASKING
-    if doubted and reading.strewn:
-        # Copying them is on the judge's clock and not on the candidate's: no lie, and no proof either.
-        reasons.append(
-            f"the judge's clock cannot confirm the speedup: {_span(judge)}; {reading.strewn}: "
-            "return contiguous copies"
-        )
+    if doubted and reading.excuse:
+        # What is on the judge's clock and not on the candidate's may be that: no lie, and no proof either.
+        reasons.append(f"the judge's clock cannot confirm the speedup: {_span(judge)}; {reading.excuse}")
         ledger.warned("clocks-agree", reasons[-1])
         verdict = "inconclusive"
     elif doubted:

@@ -6,14 +6,14 @@ import gc
 import sys
 import time
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from trackside.workload import cuda, integrity, memory, tree
 from trackside.workload.memory import Arena
 
-__all__ = ["CallBench", "CudaBench", "HostBench"]
+__all__ = ["CallBench", "CudaBench", "HostBench", "Times"]
 
 # Captured before user code exists in this process.
 _clock = time.perf_counter_ns
@@ -32,6 +32,19 @@ _collect_garbage, _leave_garbage = partial(gc.enable), partial(gc.disable)
 _FLUSH_BYTES = 256 << 20
 
 
+class Times(NamedTuple):
+    """Of each call of a slot, in ns; the last two are empty where nobody asked."""
+
+    own: list[float]
+    """Events' on a GPU."""
+    host: list[int]
+    """CPU time on a CPU; on a GPU the host's, with a sync in wall mode, of enqueueing alone in cold mode."""
+    late: list[int]
+    """How long the device went on after the end events of paced calls."""
+    waited: list[int]
+    """1 where the device had passed the start event, which follows a flush, when the call returned."""
+
+
 class CallBench(Protocol):
     """How inputs are put in place and a call is timed on one kind of device."""
 
@@ -46,7 +59,7 @@ class CallBench(Protocol):
     def bent(self, slot: int) -> list[int]: ...
     def input_ranges(self) -> list[tuple[int, int]]: ...
     def copy_out(self, target: int, source: int, size: int, device: str) -> None: ...
-    def times(self, count: int) -> tuple[list[float], list[int], list[int]]: ...
+    def times(self, count: int) -> Times: ...
 
 
 class HostBench:
@@ -132,11 +145,11 @@ class HostBench:
     def copy_out(self, target: int, source: int, size: int, device: str) -> None:
         self.memory.copy(target, source, size)
 
-    def times(self, count: int) -> tuple[list[float], list[int], list[int]]:
-        wall, cpu = [float(t) for t in self._wall], self._cpu[:]
+    def times(self, count: int) -> Times:
+        found = Times([float(t) for t in self._wall], self._cpu[:], [], [])
         self._wall.clear()
         self._cpu.clear()
-        return wall, cpu, []
+        return found
 
 
 class CudaBench:
@@ -160,12 +173,14 @@ class CudaBench:
         self._look_at_calls = watch.look_at(
             cuEventRecord=driver.record_call,
             cuEventSynchronize=driver.wait_call,
+            cuEventQuery=driver.query_call,
             cuCtxSynchronize=driver.synchronize_call,
         )
         self.hooks: set[str] = set()
         self.given: list[torch.Tensor] = []
         self._host: list[int] = []
         self._late: list[int] = []
+        self._waited: list[int] = []
         self._places = []
         for facts in spec["leaves"]:
             tensor = torch.empty_strided(
@@ -199,7 +214,7 @@ class CudaBench:
         driver, look, look_at_held = self.driver, self._watch.look, self._watch.look_at_held
         look_at_calls = self._look_at_calls
         clock, record, synchronize = _clock, driver.record_call, driver.synchronize_call
-        wait = driver.wait_call
+        wait, query = driver.wait_call, driver.query_call
         start, end = self._events[index]
         if mode != "cold":
             driver.synchronize()
@@ -218,6 +233,8 @@ class CudaBench:
         if mode != "cold":
             code = code or synchronize()
         t1 = clock()
+        if mode == "cold":
+            self._waited.append(int(not query(start)))
         if paced:
             # What the call left behind on another stream would be done before the look is.
             code = code or wait(end)
@@ -248,16 +265,13 @@ class CudaBench:
         else:
             self.driver.copy(target, source, size)
 
-    def times(self, count: int) -> tuple[list[float], list[int], list[int]]:
-        """Event times, host times, and how long the device went on after the end events of paced calls.
-
-        Host times are with a sync in wall mode, of enqueueing alone in cold mode.
-        """
+    def times(self, count: int) -> Times:
         self.driver.synchronize()
-        host, late = self._host[:], self._late[:]
-        self._host.clear()
-        self._late.clear()
-        return [self.driver.elapsed_ns(*self._events[i]) for i in range(count)], host, late
+        own = [self.driver.elapsed_ns(*self._events[i]) for i in range(count)]
+        found = Times(own, self._host[:], self._late[:], self._waited[:])
+        for times in (self._host, self._late, self._waited):
+            times.clear()
+        return found
 
     def inputs_back(self, slot: int) -> None:
         """Copy the input buffers of the last call to the arena, to see whether they changed."""

@@ -47,6 +47,7 @@ class Driver:
             "cuEventCreate": [ctypes.POINTER(_handle), ctypes.c_uint],
             "cuEventRecord": [_handle, _handle],
             "cuEventSynchronize": [_handle],
+            "cuEventQuery": [_handle],
             "cuEventElapsedTime": [ctypes.POINTER(ctypes.c_float), _handle, _handle],
             "cuStreamSynchronize": [_handle],
             "cuCtxSynchronize": [],
@@ -63,6 +64,7 @@ class Driver:
         self._copy = self._calls["cuMemcpyDtoDAsync_v2"]
         self.record_call = self._calls["cuEventRecord"]
         self.wait_call = self._calls["cuEventSynchronize"]
+        self.query_call = self._calls["cuEventQuery"]
         self.synchronize_call = self._calls["cuCtxSynchronize"]
         self._memset = self._calls["cuMemsetD32Async"]
 

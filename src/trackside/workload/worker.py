@@ -220,12 +220,13 @@ class _Worker:
                 self._kept.append((slot, [value for _, value in tree.flatten(output, "out")]))
             del output, args
         enqueued = _clock() - started
-        times, host, late = bench.times(len(leaves))
+        times = bench.times(len(leaves))
         return {
-            "ns": times,
-            "host": host,
+            "ns": times.own,
+            "host": times.host,
             "enqueued": enqueued,
-            "late": late,
+            "late": times.late,
+            "waited": times.waited,
             "leaves": leaves,
             "hooks": [*sorted(bench.hooks), *(f"a replaced {name}" for name in sorted(self._watch.found))],
             "bent": sorted(bent),
