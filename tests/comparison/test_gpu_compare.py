@@ -59,3 +59,18 @@ def test_a_gpu_that_is_chosen_by_its_uuid_is_the_one_that_is_locked_and_watched(
     record = run_trial(Options(task, task, device="cuda", checks_only=True, store=tmp_path))
     assert record.reasons == ["checks only: nothing was timed"]
     assert any(name.startswith("gpu.") for name in record.telemetry["series"])
+
+
+@pytest.mark.timeout(120)
+def test_a_host_that_is_only_slow_is_not_paced_and_its_launches_are_hidden(tmp_path: Path) -> None:
+    record = _compare(tmp_path, "tasks/mlp_chain_reused.py", "honest/graph_until_next_call.py", 20)
+    assert record.verdict in ("faster", "inconclusive")
+    assert not record.statistics["paced"]
+    assert not record.statistics["host_bound"]
+
+
+@pytest.mark.timeout(120)
+def test_calls_are_paced_where_one_arm_waits_for_the_device(tmp_path: Path) -> None:
+    record = _compare(tmp_path, "tasks/softmax_fp32.py", "honest/softmax_waits_too.py", 20)
+    assert record.verdict in ("faster", "inconclusive")
+    assert record.statistics["paced"]

@@ -10,6 +10,8 @@ from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.measure import (
     _MAX_QUADS,
     _MIN_QUADS,
+    HostTime,
+    Measurement,
     Pair,
     Plan,
     Quad,
@@ -203,21 +205,39 @@ def test_when_the_first_pair_is_over_the_others_still_start_in_balance(pairs: in
 # -- flushes -------------------------------------------------------------------------------------------
 
 
+def host_times(*arms: tuple[float, float], waits: tuple[int, ...] = ()) -> list[HostTime]:
+    return [HostTime(enqueue, run, i in waits) for i, (enqueue, run) in enumerate(arms)]
+
+
 def test_launches_of_a_candidate_far_faster_than_the_baseline_are_hidden_too() -> None:
     enqueue, slow, fast = 300e3, 1.4e6, 70e3
-    assert plan_flushes([(enqueue, slow), (enqueue, slow)]) == (1, False)
-    flushes, host_bound = plan_flushes([(enqueue, slow), (enqueue, fast)])
+    assert plan_flushes(host_times((enqueue, slow), (enqueue, slow))) == (1, False)
+    flushes, host_bound = plan_flushes(host_times((enqueue, slow), (enqueue, fast)))
     assert flushes * 80e3 > enqueue - fast
     assert not host_bound
-    assert plan_flushes([(enqueue, fast), (enqueue, slow)]) == (flushes, False)
+    assert plan_flushes(host_times((enqueue, fast), (enqueue, slow))) == (flushes, False)
 
 
 def test_what_no_number_of_flushes_hides_is_called_host_bound() -> None:
-    assert plan_flushes([(5e6, 70e3), (300e3, 70e3)]) == (24, True)
+    assert plan_flushes(host_times((5e6, 70e3), (300e3, 70e3))) == (24, True)
 
 
-def test_paced_calls_hide_nothing_behind_each_other() -> None:
-    enqueue, run = 450e3, 1e6
-    assert plan_flushes([(enqueue, run)] * 2) == (1, False)
-    flushes, _ = plan_flushes([(enqueue, run)] * 2, paced=True)
-    assert flushes * 80e3 > enqueue
+@pytest.mark.parametrize("waiting", [0, 1], ids=["the baseline waits", "the candidate waits"])
+def test_where_one_arm_waits_calls_hide_nothing_behind_each_other(waiting: int) -> None:
+    arms = [(450e3, 1e6), (450e3, 1e6)]
+    assert plan_flushes(host_times(*arms)) == (1, False)
+    # Waiting is in the one's time, with its run; what the other enqueues must still be hidden.
+    arms[waiting] = (450e3 + 1e6, 1e6)
+    flushes, _ = plan_flushes(host_times(*arms, waits=(waiting,)))
+    assert flushes * 80e3 > 450e3
+
+
+@pytest.mark.parametrize(
+    ("exposed", "paced", "host_bound"), [(11, False, True), (9, False, False), (11, True, False)]
+)
+def test_launches_that_show_in_one_call_of_ten_make_an_arm_host_bound(
+    exposed: int, paced: bool, host_bound: bool
+) -> None:
+    plan = replace(PLAN, device="cuda", paced=paced)
+    waited = {"baseline": [1] * exposed + [0] * (100 - exposed), "candidate": [0] * 100}
+    assert Measurement(plan, waited=waited).host_bound is host_bound

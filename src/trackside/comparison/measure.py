@@ -28,6 +28,7 @@ from trackside.stats.spread import quads_for_half_width, robust_sigma
 
 __all__ = [
     "MAX_FLUSHES",
+    "HostTime",
     "Measurement",
     "Pair",
     "Plan",
@@ -68,8 +69,10 @@ _IDLE_SLOTS = 6
 _SPOT_CHANCE = 1 / 30
 # Time for comparing outputs with the baseline's, and for the oracle, as shares of the timed slots' time.
 _SCREEN_SHARE, _ORACLE_SHARE = 0.3, 0.2
-# Waiting for a device that has nothing to do takes some 5 µs.
-_LATE_NS = 20_000.0
+# Waiting for a device that has nothing to do takes some 5 µs. Calls of a pair that are looked at for it.
+_LATE_NS, _LATE_CALLS = 20_000.0, 4
+# Timed calls of an arm whose launches may show before its device time is called its host's too.
+_EXPOSED_SHARE = 0.1
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
 _FLUSH_NS = 80e3
 MAX_FLUSHES = 24
@@ -164,8 +167,16 @@ class Measurement:
     """By arm, the memory that a call's outputs span."""
     late_ns: dict[str, list[int]] = field(default_factory=dict)
     """By arm, how long the device went on after paced calls."""
+    waited: dict[str, list[int]] = field(default_factory=dict)
+    """By arm, 1 for each timed call on a GPU that returned when the device was past the flushes before it."""
     slot_seconds: float = 0.0
     oracle_seconds: float = 0.0
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether launches were not hidden: an arm's device time is then also its host's."""
+        exposed = any(sum(seen) > _EXPOSED_SHARE * len(seen) for seen in self.waited.values())
+        return self.plan.host_bound or (exposed and not self.plan.paced)
 
 
 def plan_batch(
@@ -184,15 +195,26 @@ def plan_batch(
     return int(max(1, min(wanted, _MAX_BATCH[kind], room)))
 
 
-def plan_flushes(arms: Sequence[tuple[float, float]], paced: bool = False) -> tuple[int, bool]:
+@dataclass(frozen=True)
+class HostTime:
+    """What a call takes an arm's host and its device, in ns."""
+
+    enqueue_ns: float
+    """With what the worker does around it; with waiting for the device, where the call does."""
+    run_ns: float
+    waits: bool
+
+
+def plan_flushes(arms: Sequence[HostTime]) -> tuple[int, bool]:
     """Flushes that outlast the enqueueing of a call in every arm, and whether even the most would not.
 
-    Each arm's enqueueing in ns, and the time that its call takes on the device: while one call runs, the next
-    is enqueued. A candidate that takes a tenth of the baseline's time hides a tenth of it. Paced calls hide
-    nothing: of those that wait for the device, what is beyond their own time is the host's, or waiting.
+    While one call runs, the next is enqueued: a candidate that takes a tenth of the baseline's time hides a
+    tenth of it. Where one arm waits, calls are paced and hide nothing behind each other; what such an arm
+    enqueues is what is left of its host's time without its call's own.
     """
-    hidden = [0.0 if paced and enqueue < run else run for enqueue, run in arms]
-    wanted = math.ceil(1.4 * max(e - h for (e, _), h in zip(arms, hidden, strict=True)) / _FLUSH_NS)
+    paced = any(arm.waits for arm in arms)
+    exposed = [arm.enqueue_ns - (0 if paced and not arm.waits else arm.run_ns) for arm in arms]
+    wanted = math.ceil(1.4 * max(exposed) / _FLUSH_NS)
     return max(1, min(wanted, MAX_FLUSHES)), wanted > MAX_FLUSHES
 
 
@@ -264,6 +286,7 @@ def measure(
         looped = clock() - warm
         _check_frozen(bench, result, now=True)
         spot_check(bench, study)
+        _look_for_late_work(bench, plan, result)
         _close_pair(bench, study, pair)
         for arm in bench.arms.values():
             odd = odd_freezes(arm.process.ran_frozen)
@@ -388,6 +411,7 @@ def _run_quad(bench: Bench, plan: Plan, study: Study, mode: str, result: Measure
     for name, _group, slot in slots:
         result.output_bytes[name] = max(slot.output_bytes, result.output_bytes.get(name, 0))
         result.late_ns.setdefault(name, []).extend(slot.late_ns[extra:])
+        result.waited.setdefault(name, []).extend(slot.waited[extra:])
         calls = slot.calls[extra:]
         times = sorted(float(c.host) for c in calls) if mode == "wall" else sorted(c.ns for c in calls)
         quad.ns.append(_middle(times))
@@ -443,6 +467,19 @@ def _consult_oracle(bench: Bench, study: Study, call: Call, standard: Call) -> f
     learn(bench, study, standard)
     check_call(bench, study, call, standard, label=f"timed call {call.id}")
     return time.monotonic() - began
+
+
+def _look_for_late_work(bench: Bench, plan: Plan, result: Measurement) -> None:
+    """A few calls that wait for the device, where timed ones do not: what is left behind would show."""
+    if plan.kind == "cpu" or plan.paced:
+        return
+    sets = bench.draw_timed(min(1 + _LATE_CALLS, plan.batch + 1))
+    seeds = [bench.seed() for _ in sets]
+    for arm in (bench.arms[BASELINE], bench.arms[CANDIDATE]):
+        slot = bench.run(arm, sets, seeds, flushes=plan.flushes, paced=True)
+        arm.process.freeze()
+        result.late_ns.setdefault(arm.name, []).extend(slot.late_ns[1:])
+        bench.forget([slot])
 
 
 def _check_late(bench: Bench, result: Measurement) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import re
@@ -19,11 +20,11 @@ from typing import Any
 import trackside
 from trackside.comparison import floor as physics
 from trackside.comparison.audit import audit_candidate
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Slot
 from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
-from trackside.comparison.measure import MAX_FLUSHES, Plan, measure, plan_batch, plan_flushes
+from trackside.comparison.measure import MAX_FLUSHES, HostTime, Plan, measure, plan_batch, plan_flushes
 from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
 from trackside.comparison.probing import probe, probe_in_a_row, probe_shapes, report_probes
 from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
@@ -51,7 +52,7 @@ _DELTA = {"cpu": 0.02, "cuda": 0.005}
 # many times more: all of them would have a hang wait for minutes.
 _PATIENCE, _SHORTEST_TIMEOUT, _FURTHER_PATIENCE = 100, 5.0, 20
 # Flushes before the calls that show how many are needed.
-_TRIED_FLUSHES = 2
+_TRIED_FLUSHES, _TRIALS = 2, 3
 # Times its speed alone at which a baseline counts as hindered; what is less, noise can do.
 _HINDERED = {"cpu": 1.3, "cuda": 1.15}
 # Long enough that a machine which changes its speed within a second shows more than one of them.
@@ -390,21 +391,27 @@ class _Trial:
         """
         if self.options.kind == "cpu":
             return 0, False, False
-        arms: list[tuple[float, float]] = []
-        waits = False
+        arms: list[HostTime] = []
+        tried = [_try_arms(bench, _TRIED_FLUSHES) for _ in range(_TRIALS)]
+        # After the most flushes a host has had time to enqueue all it does: one that is not done then waits.
+        waiting = _try_arms(bench, MAX_FLUSHES)
         for name in (BASELINE, CANDIDATE):
-            slots = []
-            # The last says whether a call waits for the device: its host has had time to enqueue all it does.
-            for tried in (*[_TRIED_FLUSHES] * 3, MAX_FLUSHES):
-                sets = bench.draw_many(AUDIT_SLOTS)
-                seeds = [bench.seed() for _ in sets]
-                slots.append(bench.run(bench.arms[name], sets, seeds, flushes=tried))
-                bench.forget(slots[-1:])
-            waits |= 2 * sum(slots.pop().waited) > AUDIT_SLOTS
-            enqueue_ns = min(s.enqueued_ns / len(s.calls) for s in slots)
-            arms.append((enqueue_ns, min(c.ns for s in slots for c in s.calls)))
-        study.run_ns = arms[0][1]
-        flushes, host_bound = plan_flushes(arms, waits)
+            slots = [slot[name] for slot in tried]
+            arms.append(
+                HostTime(
+                    median(s.enqueued_ns / len(s.calls) for s in slots),
+                    min(c.ns for s in slots for c in s.calls),
+                    _not_ahead([waiting[name]]),
+                )
+            )
+        study.run_ns = arms[0].run_ns
+        flushes, host_bound = plan_flushes(arms)
+        waits = any(arm.waits for arm in arms)
+        while not waits and not host_bound:
+            seen = [_try_arms(bench, flushes) for _ in range(_TRIALS)]
+            if not any(_not_ahead([slot[name] for slot in seen]) for name in (BASELINE, CANDIDATE)):
+                break
+            flushes, host_bound = min(MAX_FLUSHES, math.ceil(1.5 * flushes)), flushes == MAX_FLUSHES
         return flushes, host_bound, waits or host_bound
 
     def _judge_machine(self, outcome: Outcome, plan: Plan, recorder: Recorder) -> None:
@@ -532,3 +539,20 @@ def _reason(failure: BaseException) -> str:
 
 def _parent(path: Path) -> Path:
     return path if path.is_dir() else path.parent
+
+
+def _try_arms(bench: Bench, flushes: int) -> dict[str, Slot]:
+    """A few calls of each arm in turn, as timed ones are: a switch leaves its traces in caches."""
+    slots: dict[str, Slot] = {}
+    for name in (BASELINE, CANDIDATE):
+        sets = bench.draw_many(AUDIT_SLOTS)
+        slots[name] = bench.run(bench.arms[name], sets, [bench.seed() for _ in sets], flushes=flushes)
+        bench.arms[name].process.freeze()
+        bench.forget([slots[name]])
+    return slots
+
+
+def _not_ahead(slots: list[Slot]) -> bool:
+    """Whether the device mostly waits for the host, or the host for it, from the second call of a slot on."""
+    seen = [waited for slot in slots for waited in slot.waited[1:]]
+    return 2 * sum(seen) > len(seen)

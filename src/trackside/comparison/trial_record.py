@@ -193,7 +193,7 @@ def _shape_record(o: Outcome) -> dict[str, Any]:
             "candidate_calls": o.measurement.calls,
             "flushes": plan.flushes,
             "paced": plan.paced,
-            "host_bound": plan.host_bound,
+            "host_bound": o.measurement.host_bound,
         }
     study = o.study
     accuracy: dict[str, Any] = {}
