@@ -124,6 +124,68 @@ class FakePynvml:
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
         return SimpleNamespace(gpu=37, memory=12)
 
+    def nvmlDeviceGetVbiosVersion(self, handle: str) -> str:
+        return "96.00.C5.00.01"
+
+    def nvmlDeviceGetGspFirmwareVersion(self, handle: str) -> bytes:
+        return b"580.159.04"
+
+    def nvmlDeviceGetBAR1MemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(bar1Total=1 << 38, bar1Free=(1 << 38) - 4096, bar1Used=4096)
+
+    def nvmlDeviceGetVirtualizationMode(self, handle: str) -> int:
+        return 1
+
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle: str) -> int:
+        return 700000
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:
+        return 700000
+
+    def nvmlDeviceGetTemperatureThreshold(self, handle: str, threshold: int) -> int:
+        return {0: 92, 1: 89}[threshold]
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: str, type: int) -> int:
+        return {1: 1980, 2: 3201}[type]
+
+    def nvmlDeviceGetApplicationsClock(self, handle: str, type: int) -> int:
+        return {1: 1980, 2: 3201}[type]
+
+    def nvmlDeviceGetDefaultApplicationsClock(self, handle: str, type: int) -> int:
+        return {1: 1980, 2: 3201}[type]
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle: str) -> int:
+        return 5
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: str) -> int:
+        return 5
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle: str) -> int:
+        return 16
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
+        return 16
+
+    def nvmlDeviceGetPcieReplayCounter(self, handle: str) -> int:
+        return 0
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: str, errorType: int, counterType: int) -> int:
+        return 2 * errorType + counterType
+
+    def nvmlDeviceGetRemappedRows(self, device: str) -> tuple[int, int, int, int]:
+        return (1, 0, 0, 0)
+
+    def nvmlDeviceGetFieldValues(self, handle: str, fieldIds: list[int]) -> list[SimpleNamespace]:
+        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=0)) for _ in fieldIds]
+
+    def nvmlDeviceGetNvLinkState(self, device: str, link: int) -> int:
+        if link >= 18:
+            raise FakeNvmlError("Invalid Argument")
+        return 1
+
+    def nvmlDeviceGetNvLinkErrorCounter(self, device: str, link: int, counter: int) -> int:
+        return counter
+
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
         return [SimpleNamespace(pid=pid, usedGpuMemory=memory) for pid, memory in self.processes]
 

@@ -38,6 +38,8 @@ REASONS = {
     0x40: "HwThermal",
     0x80: "HwPowerBrake",
     0x100: "DisplayClock",
+    0x200: "BoardLimit",
+    0x400: "Reliability",
 }
 """Why the clocks are below their maximum: NVML's bit and the name that Trackside prints."""
 

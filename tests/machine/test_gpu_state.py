@@ -1,0 +1,69 @@
+"""Each GPU's state, from the stand-in for NVML; gpu tests ask a real one."""
+
+from typing import Any
+
+import pynvml as real
+import pytest
+
+from trackside.machine import gpu_state
+from trackside.machine.gpu_state import read_gpus
+from trackside.machine.system_files import Unknown
+
+
+def test_a_gpu_tells_its_limits_links_errors_and_clocks(pynvml: Any) -> None:
+    (gpu,) = read_gpus()  # type: ignore[misc]
+    assert (gpu["name"], gpu["compute_capability"], gpu["bus_id"]) == (
+        "NVIDIA H200",
+        "9.0",
+        "00000000:00:05.0",
+    )
+    assert (gpu["power_limit_w"], gpu["slowdown_at"], gpu["shutdown_at"]) == (700.0, 89, 92)
+    assert (gpu["pcie_gen"], gpu["pcie_width"]) == (5, 16)
+    assert (gpu["ecc_corrected"], gpu["ecc_uncorrected_ever"]) == (0, 3)
+    assert gpu["remapped_rows"] == {"corrected": 1, "uncorrected": 0, "pending": 0, "failed": 0}
+    assert len(gpu["links"]) == 18
+    assert gpu["links"][0] == {
+        "link": 0,
+        "active": True,
+        "replay": 0,
+        "recovery": 1,
+        "crc_flit": 2,
+        "crc_data": 3,
+    }
+    assert gpu["reasons"] == ["SwPowerCap"]
+    assert gpu["unknown"] == {}
+
+
+def test_what_a_gpu_refuses_is_named_with_nvmls_words(pynvml: Any) -> None:
+    pynvml.refused |= {"nvmlDeviceGetRemappedRows", "nvmlDeviceGetNvLinkState"}
+    (gpu,) = read_gpus()  # type: ignore[misc]
+    assert "remapped_rows" not in gpu
+    assert gpu["unknown"] == {"remapped_rows": "Not Supported"}
+    assert gpu["links"] == []
+
+
+def test_without_a_driver_the_answer_says_why(pynvml: Any) -> None:
+    pynvml.refused.add("nvmlInit")
+    assert isinstance(read_gpus(), Unknown)
+
+
+def test_our_enumerations_are_nvmls() -> None:
+    assert gpu_state._THRESHOLD_SHUTDOWN == real.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN
+    assert gpu_state._THRESHOLD_SLOWDOWN == real.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    assert (gpu_state._CORRECTED, gpu_state._UNCORRECTED) == (
+        real.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+        real.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+    )
+    assert (gpu_state._VOLATILE, gpu_state._AGGREGATE) == (real.NVML_VOLATILE_ECC, real.NVML_AGGREGATE_ECC)
+    assert gpu_state._MOST_LINKS == real.NVML_NVLINK_MAX_LINKS
+    assert gpu_state._RECOVERY_ACTION_FIELD == real.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+    for name, number in gpu_state._LINK_ERRORS.items():
+        assert getattr(real, f"NVML_NVLINK_ERROR_DL_{name.upper()}") == number
+
+
+@pytest.mark.gpu
+def test_a_real_gpu_tells_its_state() -> None:
+    found = read_gpus()
+    assert not isinstance(found, Unknown)
+    for field in ("name", "memory", "power_limit_w", "sm_max_mhz", "reasons", "ecc", "processes"):
+        assert field in found[0], found[0]["unknown"]
