@@ -1,0 +1,171 @@
+// The same speeds as `trackside ceilings` measures on a GPU, by other means: kernels and cuBLAS calls of its own.
+// Shares no code with it. Build: nvcc -O3 -std=c++17 -arch=native ceilings.cu -lcublas -lcurand -o ceilings
+// Prints one line of JSON for each: {"name": …, "value": …, "n": …}, in B/s or FLOP/s, the median of n.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include <cublas_v2.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <curand.h>
+
+#define CHECK(call)                                                                               \
+    do {                                                                                          \
+        const int status = static_cast<int>(call);                                                \
+        if (status != 0) {                                                                        \
+            std::fprintf(stderr, "%s:%d: %s: error %d\n", __FILE__, __LINE__, #call, status);     \
+            std::exit(1);                                                                         \
+        }                                                                                         \
+    } while (0)
+
+namespace {
+
+constexpr size_t kMemory = size_t{4} << 30;
+constexpr size_t kHostCopy = size_t{256} << 20;
+constexpr int kMatrix = 8192;
+constexpr double kSeconds = 1.0;
+constexpr int kThreads = 512;
+
+// Four independent loads in flight for each thread; the sum is stored only if it is an impossible value.
+__global__ void read_all(const float4* __restrict__ from, size_t count, float* never) {
+    const size_t step = size_t{gridDim.x} * blockDim.x;
+    float sum = 0.f;
+    for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += 4 * step) {
+        float4 part[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+            const size_t at = i + k * step;
+            part[k] = at < count ? __ldcs(from + at) : make_float4(0.f, 0.f, 0.f, 0.f);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sum += part[k].x + part[k].y + part[k].z + part[k].w;
+    }
+    if (sum == 1.2345678e30f) *never = sum;
+}
+
+__global__ void write_all(float4* to, size_t count, float value) {
+    const size_t step = size_t{gridDim.x} * blockDim.x;
+    for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+        to[i] = make_float4(value, value + 1, value + 2, value + 3);
+    }
+}
+
+__global__ void copy_all(const float4* __restrict__ from, float4* to, size_t count) {
+    const size_t step = size_t{gridDim.x} * blockDim.x;
+    for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) to[i] = from[i];
+}
+
+template <typename T>
+__global__ void narrow(const float* from, T* to, size_t count) {
+    const size_t step = size_t{gridDim.x} * blockDim.x;
+    for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) to[i] = T(from[i]);
+}
+
+// Rates of repetitions for about a second, two before them not counted; their median is printed.
+void report(const char* name, double amount, const std::function<void()>& once) {
+    cudaEvent_t start, end;
+    CHECK(cudaEventCreate(&start));
+    CHECK(cudaEventCreate(&end));
+    std::vector<double> rates;
+    const auto began = std::chrono::steady_clock::now();
+    for (int turn = 0;; ++turn) {
+        constexpr int kBatch = 4;
+        once();
+        CHECK(cudaEventRecord(start));
+        for (int i = 0; i < kBatch; ++i) once();
+        CHECK(cudaEventRecord(end));
+        CHECK(cudaEventSynchronize(end));
+        float milliseconds = 0.f;
+        CHECK(cudaEventElapsedTime(&milliseconds, start, end));
+        if (turn >= 2) rates.push_back(amount * kBatch / (milliseconds * 1e-3));
+        const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
+        if (rates.size() >= 5 && spent.count() > kSeconds) break;
+    }
+    CHECK(cudaGetLastError());
+    std::sort(rates.begin(), rates.end());
+    std::printf("{\"name\": \"%s\", \"value\": %.6g, \"n\": %zu}\n", name, rates[rates.size() / 2], rates.size());
+    std::fflush(stdout);
+    CHECK(cudaEventDestroy(start));
+    CHECK(cudaEventDestroy(end));
+}
+
+void memory(int blocks, curandGenerator_t random) {
+    float *source, *target, *never;
+    CHECK(cudaMalloc(&source, kMemory));
+    CHECK(cudaMalloc(&target, kMemory));
+    CHECK(cudaMalloc(&never, sizeof(float)));
+    CHECK(curandGenerateNormal(random, source, kMemory / sizeof(float), 0.f, 1.f));
+    const size_t count = kMemory / sizeof(float4);
+    auto* from = reinterpret_cast<float4*>(source);
+    auto* to = reinterpret_cast<float4*>(target);
+    report("memory read", kMemory, [&] { read_all<<<blocks, kThreads>>>(from, count, never); });
+    report("memory write", kMemory, [&] { write_all<<<blocks, kThreads>>>(to, count, 1.5f); });
+    report("memory copy", 2.0 * kMemory, [&] { copy_all<<<blocks, kThreads>>>(from, to, count); });
+    CHECK(cudaFree(source));
+    CHECK(cudaFree(target));
+    CHECK(cudaFree(never));
+}
+
+template <typename T>
+void product(const char* name, cudaDataType type, cublasComputeType_t compute, cublasHandle_t blas,
+             curandGenerator_t random, int blocks) {
+    const size_t count = size_t{kMatrix} * kMatrix;
+    float* wide;
+    T *a, *b, *c;
+    CHECK(cudaMalloc(&wide, count * sizeof(float)));
+    CHECK(cudaMalloc(&a, count * sizeof(T)));
+    CHECK(cudaMalloc(&b, count * sizeof(T)));
+    CHECK(cudaMalloc(&c, count * sizeof(T)));
+    for (T* filled : {a, b}) {
+        CHECK(curandGenerateNormal(random, wide, count, 0.f, 1.f));
+        narrow<T><<<blocks, kThreads>>>(wide, filled, count);
+    }
+    const float one = 1.f, zero = 0.f;
+    report(name, 2.0 * kMatrix * kMatrix * double{kMatrix}, [&] {
+        CHECK(cublasGemmEx(blas, CUBLAS_OP_N, CUBLAS_OP_N, kMatrix, kMatrix, kMatrix, &one, a, type, kMatrix, b,
+                           type, kMatrix, &zero, c, type, kMatrix, compute, CUBLAS_GEMM_DEFAULT));
+    });
+    for (void* held : {static_cast<void*>(wide), static_cast<void*>(a), static_cast<void*>(b), static_cast<void*>(c)}) {
+        CHECK(cudaFree(held));
+    }
+}
+
+void host_copies() {
+    void *host, *device;
+    CHECK(cudaMallocHost(&host, kHostCopy));
+    CHECK(cudaMalloc(&device, kHostCopy));
+    for (size_t i = 0; i < kHostCopy / 4; ++i) static_cast<unsigned*>(host)[i] = static_cast<unsigned>(i * 2654435761u);
+    report("host to device, pinned", kHostCopy,
+           [&] { CHECK(cudaMemcpyAsync(device, host, kHostCopy, cudaMemcpyHostToDevice)); });
+    report("device to host, pinned", kHostCopy,
+           [&] { CHECK(cudaMemcpyAsync(host, device, kHostCopy, cudaMemcpyDeviceToHost)); });
+    CHECK(cudaFreeHost(host));
+    CHECK(cudaFree(device));
+}
+
+}  // namespace
+
+int main() {
+    cudaDeviceProp properties;
+    CHECK(cudaGetDeviceProperties(&properties, 0));
+    const int blocks = properties.multiProcessorCount * 4;
+    curandGenerator_t random;
+    CHECK(curandCreateGenerator(&random, CURAND_RNG_PSEUDO_DEFAULT));
+    CHECK(curandSetPseudoRandomGeneratorSeed(random, 2026));
+    cublasHandle_t blas;
+    CHECK(cublasCreate(&blas));
+    memory(blocks, random);
+    product<float>("matmul fp32", CUDA_R_32F, CUBLAS_COMPUTE_32F, blas, random, blocks);
+    product<float>("matmul tf32", CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, blas, random, blocks);
+    product<__nv_bfloat16>("matmul bf16", CUDA_R_16BF, CUBLAS_COMPUTE_32F, blas, random, blocks);
+    product<__half>("matmul fp16", CUDA_R_16F, CUBLAS_COMPUTE_32F, blas, random, blocks);
+    host_copies();
+    CHECK(cublasDestroy(blas));
+    CHECK(curandDestroyGenerator(random));
+    return 0;
+}

@@ -1,0 +1,52 @@
+"""`trackside ceilings`: what this machine really does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.records.errors import TracksideError
+
+__all__ = ["app"]
+
+app = verb_app()
+
+
+@app.command()
+def ceilings(
+    place: Annotated[
+        list[str] | None,
+        typer.Argument(help="cpu, disk, cuda (all GPUs) or cuda:N; by default all that there are."),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Measure the disk that this folder lies on.")] = Path(),
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again, whatever is kept.")] = False,
+    age: Annotated[float, typer.Option(min=0, help="Days that kept figures may be old.")] = 7.0,
+    as_json: JsonOption = False,
+) -> int:
+    """What does this machine really do?
+
+    Measures memory, arithmetic, copies, launches and reads on random data, one after the other, and says what
+    follows: on a GPU in about a minute, on CPUs and disk in half of one. Figures are kept for this machine.
+    """
+    from trackside.machine.ceiling_suite.suite import PLACES, Options, measured_ceilings
+
+    known = [one for one in place or PLACES if one in PLACES or one.startswith("cuda:")]
+    if place and len(known) < len(place):
+        wrong = next(one for one in place if one not in known)
+        raise TracksideError("usage", f"found {wrong}", f"needed: {', '.join(PLACES)} or cuda:N")
+    console = narration()
+    record = measured_ceilings(
+        Options(known, folder, fresh, timedelta(days=age)),
+        lambda where, what: console.print(f"{where}: {what}", markup=False),
+    )
+    if as_json:
+        write_json(record.to_dict())
+    else:
+        from trackside.report.ceilings_text import render
+
+        render(record.to_dict(), results())
+    return 0

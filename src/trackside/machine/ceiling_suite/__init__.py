@@ -1,0 +1,1 @@
+"""What this machine really does: speeds measured one after the other in processes of their own."""

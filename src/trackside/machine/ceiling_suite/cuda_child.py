@@ -1,0 +1,394 @@
+"""Measuring program: one GPU's memory, arithmetic, copies and launches, through torch.
+
+Takes a JSON object as its argument (`index`, `seconds` for each measurement), prints lines of JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from trackside.machine.ceiling_suite.child import Speed, arguments, measure_all, repeat, say
+
+__all__: list[str] = []
+
+# Far beyond any L2, and short enough for many repetitions.
+_MEMORY_BYTES = 4 << 30
+_MATRIX = 8192
+# Operations between two events: long against their resolution of half a microsecond.
+_LAUNCHES, _GRAPH_KERNELS = 1000, 100
+_COPY_BYTES = 256 << 20
+_ATTENTION = (8, 32, 4096, 128)
+
+
+class _Device:
+    """The GPU, random data on it, and events."""
+
+    def __init__(self, index: int, seconds: float) -> None:
+        self.name = f"cuda:{index}"
+        torch.cuda.set_device(index)
+        self.seconds = seconds
+        self.generator = torch.Generator(self.name).manual_seed(20_26)
+        free, _ = torch.cuda.mem_get_info()
+        self.bytes = min(_MEMORY_BYTES, free // 4) & ~0xFFFF
+        self.l2 = int(torch.cuda.get_device_properties(index).L2_cache_size)
+
+    def random(self, count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Random, since zeros and repeated values draw less power and run at higher clocks."""
+        return torch.randn(count, generator=self.generator, device=self.name).to(dtype)
+
+    def seconds_of(self, operation: Callable[[], object], batch: int) -> float:
+        """Seconds of one operation on the device, between two events, launches hidden by the one before."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        operation()
+        start.record()
+        for _ in range(batch):
+            operation()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3 / batch
+
+    def rates(self, amount: float, operation: Callable[[], object], batch: int = 4) -> list[float]:
+        """Amounts a second."""
+        return [amount / t for t in repeat(lambda: self.seconds_of(operation, batch), self.seconds)]
+
+
+def _speeds(device: _Device) -> Iterator[Speed]:
+    yield from _memory(device)
+    yield from _matrices(device)
+    yield Speed(
+        "attention bf16",
+        "FLOP/s",
+        f"scaled_dot_product_attention, {_ATTENTION} (batch, heads, tokens, head), no mask, forward",
+        partial(_attention, device),
+    )
+    yield from _host_copies(device)
+    yield from _launches(device)
+    yield from _other_gpus(device)
+
+
+def _memory(device: _Device) -> Iterator[Speed]:
+    told = f"{device.bytes >> 20} MiB"
+    yield Speed("memory read", "B/s", f"sum of {told} of random float32", partial(_read, device))
+    yield Speed("memory write", "B/s", f"fill of {told}", partial(_write, device))
+    yield Speed(
+        "memory copy",
+        "B/s",
+        f"copy of {told} of random float32, reads and writes together",
+        partial(_copy, device),
+    )
+    yield Speed(
+        "L2 copy",
+        "B/s",
+        f"copy of {device.l2 // 4 >> 10} KiB, reads and writes together, from a CUDA graph",
+        partial(_copy_in_l2, device),
+    )
+
+
+def _read(device: _Device) -> list[float]:
+    source = device.random(device.bytes // 4)
+    return device.rates(device.bytes, source.sum)
+
+
+def _write(device: _Device) -> list[float]:
+    target = torch.empty(device.bytes // 4, device=device.name)
+    return device.rates(device.bytes, lambda: target.fill_(1.5))
+
+
+def _copy(device: _Device) -> list[float]:
+    source = device.random(device.bytes // 4)
+    target = torch.empty_like(source)
+    return device.rates(2 * device.bytes, lambda: target.copy_(source))
+
+
+def _copy_in_l2(device: _Device) -> list[float]:
+    # Source and target together in half of the L2, often enough that launches do not count.
+    size = device.l2 // 4 & ~0xFFFF
+    if not size:
+        raise NotImplementedError("the driver does not tell the size of the L2")
+    source = device.random(size // 4)
+    target = torch.empty_like(source)
+    return _graph_rates(device, 2 * size, lambda: target.copy_(source))
+
+
+def _graph_rates(device: _Device, amount: float, operation: Callable[[], object]) -> list[float]:
+    graph = _captured(operation, _GRAPH_KERNELS)
+    return [
+        amount * _GRAPH_KERNELS / t
+        for t in repeat(lambda: device.seconds_of(graph.replay, 4), device.seconds)
+    ]
+
+
+def _captured(operation: Callable[[], object], times: int) -> torch.cuda.CUDAGraph:
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        operation()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            operation()
+    return graph
+
+
+def _matrices(device: _Device) -> Iterator[Speed]:
+    flops = 2.0 * _MATRIX**3
+    size = f"{_MATRIX}³, random normal data"
+    plain: list[tuple[str, torch.dtype, bool]] = [
+        ("fp64", torch.float64, False),
+        ("fp32", torch.float32, False),
+        ("tf32", torch.float32, True),
+        ("bf16", torch.bfloat16, False),
+        ("fp16", torch.float16, False),
+    ]
+    for name, dtype, tf32 in plain:
+        yield Speed(
+            f"matmul {name}", "FLOP/s", f"torch.mm, {size}", partial(_matmul, device, flops, dtype, tf32)
+        )
+    yield Speed("matmul fp8", "FLOP/s", f"torch._scaled_mm of e4m3, {size}", partial(_fp8, device, flops))
+    yield Speed(
+        "matmul int8", "FLOP/s", f"torch._int_mm, {_MATRIX}³, random integers", partial(_int8, device, flops)
+    )
+
+
+def _pair(device: _Device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    both = [device.random(_MATRIX * _MATRIX).reshape(_MATRIX, _MATRIX) for _ in range(2)]
+    return both[0].to(dtype), both[1].to(dtype)
+
+
+def _matmul(device: _Device, flops: float, dtype: torch.dtype, tf32: bool) -> list[float]:
+    a, b = _pair(device, dtype)
+    out = torch.empty_like(a)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    try:
+        return device.rates(flops, lambda: torch.mm(a, b, out=out))
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _fp8(device: _Device, flops: float) -> list[float]:
+    if torch.cuda.get_device_capability() < (8, 9):
+        raise NotImplementedError(
+            "this GPU's tensor cores have no fp8 (they do from compute capability 8.9 on)"
+        )
+    a, b = _pair(device, torch.float8_e4m3fn)
+    scale = torch.ones((), device=device.name)
+    columns = b.t().contiguous().t()
+    return device.rates(
+        flops,
+        lambda: torch._scaled_mm(a, columns, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16),
+    )
+
+
+def _int8(device: _Device, flops: float) -> list[float]:
+    shape = (_MATRIX, _MATRIX)
+    a, b = (
+        torch.randint(-128, 128, shape, generator=device.generator, device=device.name, dtype=torch.int8)
+        for _ in range(2)
+    )
+    columns = b.t().contiguous().t()
+    return device.rates(flops, lambda: torch._int_mm(a, columns))
+
+
+def _attention(device: _Device) -> list[float]:
+    batch, heads, tokens, size = _ATTENTION
+    q, k, v = (
+        device.random(batch * heads * tokens * size, torch.bfloat16).reshape(_ATTENTION) for _ in range(3)
+    )
+    flops = 4.0 * batch * heads * tokens**2 * size
+    return device.rates(flops, lambda: F.scaled_dot_product_attention(q, k, v))
+
+
+def _host_copies(device: _Device) -> Iterator[Speed]:
+    count = _COPY_BYTES // 4
+    there = device.random(count)
+    pinned = there.cpu().pin_memory()
+    pageable = there.cpu()
+    told = f"{_COPY_BYTES >> 20} MiB"
+    ways: list[tuple[str, Callable[[], object], bool]] = [
+        ("host to device, pinned", lambda: there.copy_(pinned, non_blocking=True), True),
+        ("device to host, pinned", lambda: pinned.copy_(there, non_blocking=True), True),
+        ("host to device, pageable", lambda: there.copy_(pageable), False),
+        ("device to host, pageable", lambda: pageable.copy_(there), False),
+    ]
+    for name, copy, on_device in ways:
+        if on_device:
+            yield Speed(name, "B/s", f"{told}, events", partial(device.rates, _COPY_BYTES, copy))
+        else:
+            yield Speed(
+                name, "B/s", f"{told}, host's clock with synchronisation", partial(_waited, device, copy)
+            )
+
+
+def _waited(device: _Device, copy: Callable[[], object]) -> list[float]:
+    def once() -> float:
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        copy()
+        torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    return [_COPY_BYTES / t for t in repeat(once, device.seconds)]
+
+
+def _launches(device: _Device) -> Iterator[Speed]:
+    one = torch.zeros(1, device=device.name)
+
+    def add() -> object:
+        return one.add_(1.0)
+
+    def host(operation: Callable[[], object], times: int) -> list[float]:
+        def once() -> float:
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            for _ in range(times):
+                operation()
+            taken = time.perf_counter() - began
+            torch.cuda.synchronize()
+            return taken / times * 1e6
+
+        return repeat(once, device.seconds)
+
+    def round_trip() -> None:
+        add()
+        torch.cuda.synchronize()
+
+    graph = _captured(add, _GRAPH_KERNELS)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    # Fewer than the queue holds, or the host would wait for the device.
+    yield Speed(
+        "operator launch", "µs", "host's time of one small in-place add, 500 in a row", lambda: host(add, 500)
+    )
+    yield Speed("launch and wait", "µs", "one small add and a synchronisation", lambda: host(round_trip, 50))
+    yield Speed(
+        "graph launch",
+        "µs",
+        f"host's time to launch a CUDA graph of {_GRAPH_KERNELS} small kernels",
+        lambda: host(graph.replay, 5),
+    )
+    yield Speed(
+        "kernel in a graph",
+        "µs",
+        f"device's time of one of {_GRAPH_KERNELS} dependent small kernels in a CUDA graph",
+        lambda: [
+            t / _GRAPH_KERNELS * 1e6
+            for t in repeat(lambda: device.seconds_of(graph.replay, 4), device.seconds)
+        ],
+    )
+    yield Speed("event record", "µs", "host's time", lambda: host(event.record, 500))
+    yield Speed("synchronise an idle device", "µs", "host's time", lambda: host(torch.cuda.synchronize, 100))
+    yield Speed(
+        "allocation, cached",
+        "µs",
+        "torch.empty of 1 MiB that the caching allocator has",
+        lambda: host(lambda: torch.empty(1 << 20, dtype=torch.uint8, device=device.name), 500),
+    )
+    yield Speed(
+        "allocation, from the driver",
+        "µs",
+        "256 MiB that the caching allocator has not",
+        lambda: _raw(device),
+    )
+
+
+def _raw(device: _Device) -> list[float]:
+    def once() -> float:
+        torch.cuda.empty_cache()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        held = torch.empty(256 << 20, dtype=torch.uint8, device=device.name)
+        taken = (time.perf_counter() - began) * 1e6
+        del held
+        return taken
+
+    return repeat(once, device.seconds)
+
+
+def _other_gpus(device: _Device) -> Iterator[Speed]:
+    count = torch.cuda.device_count()
+    index = torch.cuda.current_device()
+    for other in range(count):
+        if other != index:
+            yield Speed(
+                f"copy to cuda:{other}",
+                "B/s",
+                "256 MiB, peer to peer where the driver allows it",
+                partial(_peer, device, other),
+            )
+    if count > 1:
+        yield Speed(
+            "all-reduce",
+            "B/s",
+            f"NCCL over {count} GPUs, 256 MiB each; bus bandwidth: 2 (n - 1) / n times what each holds",
+            partial(_all_reduce, device, count),
+        )
+    else:
+        say(skipped="peer copies and all-reduce", why="there is one GPU")
+
+
+def _peer(device: _Device, other: int) -> list[float]:
+    source = device.random(_COPY_BYTES // 4)
+    target = torch.empty_like(source, device=f"cuda:{other}")
+    return device.rates(_COPY_BYTES, lambda: target.copy_(source, non_blocking=True))
+
+
+def _all_reduce(device: _Device, count: int) -> list[float]:
+    from torch.cuda import nccl
+
+    held: list[Any] = [torch.ones(_COPY_BYTES // 4, device=f"cuda:{i}") for i in range(count)]
+
+    def once() -> float:
+        for i in range(count):
+            torch.cuda.synchronize(i)
+        began = time.perf_counter()
+        nccl.all_reduce(held)  # type: ignore[no-untyped-call]
+        for i in range(count):
+            torch.cuda.synchronize(i)
+        return time.perf_counter() - began
+
+    return [2 * (count - 1) / count * _COPY_BYTES / t for t in repeat(once, device.seconds)]
+
+
+def _sustained(device: _Device, seconds: float) -> None:
+    """One long run of bf16 products: what is left of the speed once the chip is warm."""
+    say(begin="sustained matmul bf16")
+    a, b = _pair(device, torch.bfloat16)
+    out = torch.empty_like(a)
+    began, rates = time.monotonic_ns(), []
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        rates.append(2.0 * _MATRIX**3 / device.seconds_of(lambda: torch.mm(a, b, out=out), 20))
+    fifth = max(1, len(rates) // 5)
+    first, last = sum(rates[:fifth]) / fifth, sum(rates[-fifth:]) / fifth
+    say(
+        sustained={
+            "first": first,
+            "last": last,
+            "seconds": seconds,
+            "n": len(rates),
+            "began": began,
+            "ended": time.monotonic_ns(),
+        }
+    )
+
+
+def main() -> None:
+    asked = arguments()
+    index, seconds = int(str(asked["index"])), float(str(asked["seconds"]))
+    device = _Device(index, seconds)
+    properties = torch.cuda.get_device_properties(index)
+    say(device={"name": properties.name, "l2_bytes": device.l2, "torch": torch.__version__})
+    measure_all(_speeds(device))
+    _sustained(device, float(str(asked["sustained"])))
+    say(done=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,286 @@
+"""Runs the measuring programs, watches clocks meanwhile, and keeps what came out for each machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import trackside
+from trackside.machine.ceiling_suite.sentences import sentences
+from trackside.machine.facts import MachineFacts, facts, fingerprint, gpu_numbered
+from trackside.machine.telemetry import Recorder, Telemetry
+from trackside.records.ceilings import Ceiling, CeilingsRecord, Skipped, Sustained
+from trackside.records.devices import gpu_index
+from trackside.records.errors import TracksideError
+from trackside.store.files import read_json, store_errors, write_json
+from trackside.store.lock import DeviceLock
+from trackside.store.runs import RunStore
+
+__all__ = ["PLACES", "Options", "measured_ceilings"]
+
+PLACES = ("cpu", "disk", "cuda")
+# Raise when a method changes, so that older figures are measured again.
+_METHOD_VERSION = 1
+# Seconds of each measurement, and of the long run on a GPU: 27 of them within a minute.
+_CPU_SECONDS, _DISK_SECONDS, _GPU_SECONDS, _SUSTAINED_SECONDS = 1.5, 1.5, 0.7, 8.0
+# A first import of torch and a first context take their time; without a word for so long a program hangs.
+_SILENCE_SECONDS = 120.0
+_DISK_BYTES, _DISK_SHARE = 1 << 30, 8
+_MEMORY_SHARE, _MOST_MEMORY, _LEAST_MEMORY = 16, 1 << 30, 64 << 20
+
+Progress = Callable[[str, str], None]
+"""Called with a place and what is being measured there."""
+
+
+@dataclass(frozen=True)
+class Options:
+    places: Sequence[str] = PLACES
+    """`cpu`, `disk`, `cuda` for all GPUs, or `cuda:N`."""
+    folder: Path = Path()
+    """Whose disk is measured."""
+    fresh: bool = False
+    """Measure again, whatever is kept."""
+    age: timedelta = timedelta(days=7)
+    """How old kept figures may be."""
+    store: Path | None = None
+    scale: float = 1.0
+    """Of the time for each measurement: less is quicker and wider."""
+
+
+@dataclass
+class _Found:
+    ceilings: list[Ceiling] = field(default_factory=list)
+    sustained: list[Sustained] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def measured_ceilings(options: Options, progress: Progress = lambda place, what: None) -> CeilingsRecord:
+    """What this machine does, measured now or within the allowed age.
+
+    Raises:
+        TracksideError: `usage` for an unknown place, `busy` where someone else holds a device, `device` where
+            a measuring program failed.
+    """
+    machine = facts()
+    places = _places(options.places, machine)
+    store = RunStore(options.store)
+    kept = store.root / "machine" / f"ceilings-{_key(machine, places)}.json"
+    if not options.fresh and (earlier := _kept(kept, options.age)) is not None:
+        return earlier
+    began, measured_at = time.monotonic(), datetime.now(UTC)
+    run = store.new_run("ceilings")
+    found = _Found()
+    for place in places:
+        with DeviceLock(_lock_name(place, machine), verb="ceilings"):
+            _measure(place, options, machine, found, progress)
+    record = CeilingsRecord(
+        schema="trackside.ceilings/1",
+        run_id=run.id,
+        fingerprint=fingerprint(machine),
+        places=places,
+        ceilings=found.ceilings,
+        sustained=found.sustained,
+        skipped=found.skipped,
+        sentences=sentences(found.ceilings, found.sustained),
+        disk_folder=str(options.folder.absolute()) if "disk" in places else None,
+        software=asdict(machine.software),
+        measured_at=measured_at.isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - began, 1),
+        version=trackside.__version__,
+    )
+    store.write_record(run, record.to_dict())
+    with store_errors(kept, "keep ceilings in"):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_json(kept, record.to_dict())
+    return record
+
+
+def _places(asked: Sequence[str], machine: MachineFacts) -> list[str]:
+    found: list[str] = []
+    for place in asked:
+        if place == "cuda":
+            found += [f"cuda:{gpu.index}" for gpu in machine.gpus]
+        elif place in ("cpu", "disk"):
+            found.append(place)
+        else:
+            gpu_index(place)
+            found.append(place)
+    return list(dict.fromkeys(found))
+
+
+def _key(machine: MachineFacts, places: list[str]) -> str:
+    return "-".join([fingerprint(machine), *(p.replace(":", "") for p in places), f"v{_METHOD_VERSION}"])
+
+
+def _kept(path: Path, age: timedelta) -> CeilingsRecord | None:
+    try:
+        record = CeilingsRecord.from_dict(read_json(path))
+        old = datetime.now(UTC) - datetime.fromisoformat(record.measured_at)
+    except (OSError, ValueError, TracksideError):
+        # Kept figures only save time: those that cannot be read are measured again.
+        return None
+    return record.model_copy(update={"cached": True}) if old <= age else None
+
+
+def _lock_name(place: str, machine: MachineFacts) -> str:
+    if not place.startswith("cuda"):
+        return "cpu"
+    which = gpu_numbered(machine, gpu_index(place) or 0)
+    return f"gpu-{which}"
+
+
+def _measure(place: str, options: Options, machine: MachineFacts, found: _Found, progress: Progress) -> None:
+    index = gpu_index(place) if place.startswith("cuda") else None
+    which = gpu_numbered(machine, index) if index is not None else None
+    with Recorder(gpu_index=which) as recorder:
+        raw = list(_answers(*_program(place, options, machine, index), place, progress))
+        telemetry = recorder.stop()
+    for answer in raw:
+        if "skipped" in answer:
+            found.skipped.append(Skipped(place=place, name=answer["skipped"], why=answer["why"]))
+        elif "result" in answer:
+            row = answer["result"]
+            clocks = _clocks(telemetry, row.pop("began"), row.pop("ended"))
+            found.ceilings.append(
+                Ceiling(place=place, **row, sm_mhz=clocks.get("sm_mhz"), power_w=clocks.get("power_w"))
+            )
+        elif "sustained" in answer:
+            row = answer["sustained"]
+            began, ended = row.pop("began"), row.pop("ended")
+            clocks = _clocks(telemetry, began, ended)
+            reasons = telemetry.window(began, ended)["reasons"]
+            found.sustained.append(
+                Sustained(
+                    place=place,
+                    **row,
+                    sm_mhz=clocks.get("sm_mhz"),
+                    power_w=clocks.get("power_w"),
+                    temperature=clocks.get("temperature"),
+                    slowdowns=sorted(name for name in reasons if name != "GpuIdle"),
+                )
+            )
+
+
+def _program(
+    place: str, options: Options, machine: MachineFacts, index: int | None
+) -> tuple[str, dict[str, Any]]:
+    if place == "cpu":
+        limits = [b for b in (machine.memory.total_bytes, machine.limits.memory_bytes) if b]
+        size = min(_MOST_MEMORY, *(b // _MEMORY_SHARE for b in limits)) if limits else _LEAST_MEMORY
+        return "cpu_child", {"seconds": options.scale * _CPU_SECONDS, "bytes": max(size & ~0xFFFF, 1 << 20)}
+    if place == "disk":
+        folder = options.folder.absolute()
+        try:
+            free = os.statvfs(folder)
+        except OSError as error:
+            raise TracksideError(
+                "usage", f"cannot measure the disk of {folder}: {error.strerror}", "name a folder that exists"
+            ) from error
+        size = min(int(options.scale * _DISK_BYTES), free.f_bavail * free.f_frsize // _DISK_SHARE)
+        if size < _LEAST_MEMORY:
+            raise TracksideError(
+                "device",
+                f"{free.f_bavail * free.f_frsize >> 20} MiB are free in {folder}; needed: "
+                f"{_LEAST_MEMORY * _DISK_SHARE >> 20}",
+                "free some space, or name another folder with --folder",
+            )
+        gpu = machine.gpus[0].index if machine.gpus else None
+        return "disk_child", {
+            "folder": str(folder),
+            "bytes": size,
+            "seconds": options.scale * _DISK_SECONDS,
+            "index": gpu,
+        }
+    return "cuda_child", {
+        "index": index,
+        "seconds": options.scale * _GPU_SECONDS,
+        "sustained": options.scale * _SUSTAINED_SECONDS,
+    }
+
+
+def _clocks(telemetry: Telemetry, began: int, ended: int) -> dict[str, float]:
+    """Medians of what the GPU's sensors said meanwhile."""
+    series = telemetry.window(began, ended)["series"]
+    names = {"sm_mhz": "gpu.sm_mhz", "power_w": "gpu.power_w", "temperature": "gpu.temperature_c"}
+    return {name: series[column]["median"] for name, column in names.items() if column in series}
+
+
+def _answers(
+    program: str, arguments: dict[str, Any], place: str, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """Lines of a measuring program, as they come; it is ended with this process's interest in it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"trackside.machine.ceiling_suite.{program}", json.dumps(arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+    )
+    lines: queue.Queue[str | None] = queue.Queue()
+    errors: list[str] = []
+    readers = [
+        threading.Thread(target=_read_lines, args=(process, lines), daemon=True),
+        threading.Thread(target=lambda: errors.extend(process.stderr or ()), daemon=True),
+    ]
+    for reader in readers:
+        reader.start()
+    done = False
+    try:
+        while (line := _next_line(lines, place)) is not None:
+            answer = json.loads(line) if line.startswith("{") else {}
+            if "begin" in answer:
+                progress(place, answer["begin"])
+            done = done or "done" in answer
+            yield answer
+        process.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait()
+        for reader, stream in zip(readers, (process.stdout, process.stderr), strict=True):
+            reader.join()
+            if stream is not None:
+                stream.close()
+    if not done:
+        last = ("".join(errors).strip().splitlines() or ["no message"])[-1]
+        raise TracksideError(
+            "device",
+            f"measuring {place} ended with {process.returncode}: {last}",
+            "see that the device is free and has memory, then run again",
+        )
+
+
+def _environment() -> dict[str, str]:
+    # The package may run from a source tree that only this process has on its path.
+    source = str(Path(trackside.__file__).parent.parent)
+    path = os.pathsep.join(part for part in (source, os.environ.get("PYTHONPATH", "")) if part)
+    return os.environ | {"PYTHONPATH": path}
+
+
+def _read_lines(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    for line in process.stdout or ():
+        lines.put(line)
+    lines.put(None)
+
+
+def _next_line(lines: queue.Queue[str | None], place: str) -> str | None:
+    try:
+        return lines.get(timeout=_SILENCE_SECONDS)
+    except queue.Empty:
+        raise TracksideError(
+            "timeout",
+            f"measuring {place} said nothing for {_SILENCE_SECONDS:.0f} s",
+            "see whether another program hangs on the device, then run again",
+        ) from None

@@ -1,0 +1,68 @@
+"""Measured speeds on a terminal: a table for each place, then what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["render", "speed"]
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def render(record: Mapping[str, Any], console: Console) -> None:
+    """Print a ceilings record."""
+    for place in record["places"]:
+        rows = [row for row in record["ceilings"] if row["place"] == place]
+        skipped = [row for row in record["skipped"] if row["place"] == place]
+        if not rows and not skipped:
+            continue
+        console.print(Text.assemble("\n  ", (place, "bold")))
+        table = Table(box=None, pad_edge=False)
+        table.add_column("")
+        table.add_column("median", justify="right")
+        table.add_column("spread", justify="right")
+        table.add_column("n", justify="right")
+        clocked = any(row["sm_mhz"] for row in rows)
+        if clocked:
+            table.add_column("clock", justify="right")
+            table.add_column("power", justify="right")
+        for row in rows:
+            cells = [row["name"], speed(row["value"], row["unit"]), f"{row['spread']:.1%}", str(row["n"])]
+            if clocked:
+                cells += [_with_unit(row["sm_mhz"], "MHz"), _with_unit(row["power_w"], "W")]
+            table.add_row(*cells)
+        console.print(Padding(table, (0, 0, 0, 2)))
+        for row in skipped:
+            console.print(Text(f"  - {row['name']}: {row['why']}", style="dim"))
+    for sentence in record["sentences"]:
+        console.print(Padding(Text(sentence), (1, 0, 0, 2)))
+    when = "kept from" if record["cached"] else "measured"
+    console.print(
+        Text(
+            f"\n  {when} {record['measured_at']}, {record['seconds']:.0f} s (methods with --json)",
+            style="dim",
+        )
+    )
+    again = "trackside ceilings --fresh" if record["cached"] else "trackside doctor"
+    console.print(Text.assemble(("  next: ", "bold"), again))
+    console.print()
+
+
+def speed(value: float, unit: str) -> str:
+    """A figure as people say it: 4.26 TB/s, 12.3 µs."""
+    if unit in ("µs", "ns"):
+        return f"{value:.3g} {unit}"
+    for size, prefix in _PREFIXES:
+        if value >= size:
+            return f"{value / size:.3g} {prefix}{unit}" if unit != "1/s" else f"{value / size:.3g}{prefix}/s"
+    return f"{value:.3g} {unit}"
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:.0f} {unit}"
