@@ -31,7 +31,12 @@ VERBS: Final[dict[str, str]] = {
     "compare": "Is the candidate faster than the baseline, and still right?",
     "verify": "Does a stored certificate still hold? What changed since?",
     "selfcheck": "How often is compare itself wrong, on this machine?",
+    "machine": "What is this machine?",
+    "ceilings": "What does this machine really do?",
+    "doctor": "What is wrong with this machine, and with a script?",
+    "gpus": "What do accelerators offer, and what does that allow?",
     "runs": "List past runs, and show one.",
+    "handbook": "The checklist, and search in it and in your own documents.",
 }
 """Verb → its line in `trackside --help`, in the order shown. Here, so that help imports no verb."""
 

@@ -24,6 +24,9 @@ _DEFAULT_LIMIT: Final = 20
 _RENDERERS: Final = {
     "trackside.compare/1": "trackside.report.compare_text",
     "trackside.selfcheck/1": "trackside.report.selfcheck_text",
+    "trackside.doctor/1": "trackside.report.doctor_text",
+    "trackside.machine/1": "trackside.report.machine_text",
+    "trackside.ceilings/1": "trackside.report.ceilings_text",
 }
 
 _STATE_STYLES: Final = {"failed": "red", "running": "cyan", "died": "yellow", "unreadable": "red"}
