@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trackside.records.errors import printable
+from trackside.report.sparkline import telemetry_rows
 
 __all__ = ["explain", "render"]
 
@@ -168,6 +169,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
                 + ("; host-bound: launches could not be hidden" if statistics.get("host_bound") else ""),
             )
         )
+    rows += telemetry_rows(record.get("telemetry") or {})
     accuracy = record["accuracy"]
     outputs = [o for o in accuracy.get("outputs", []) if o["candidate"]]
     if outputs:
