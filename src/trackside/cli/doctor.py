@@ -48,6 +48,8 @@ def doctor(
     from trackside.machine.doctor.probe import probes
 
     chosen = _chosen(probes(), family, explain)
+    if script is None and explain is None:
+        chosen = [one for one in chosen if one.about == "machine"]
     checkup = check_up(script, chosen)
     if fixes is not None:
         _write(fixes, fix_script(checkup.findings))

@@ -49,7 +49,7 @@ def render(record: Mapping[str, Any], console: Console, everything: bool = False
     if record["relevant"]:
         console.print(Text.assemble("\n  ", ("what matters most for this script", "bold")))
         for place, item in enumerate(record["relevant"], 1):
-            console.print(Text.assemble(f"  {place:2}. ", (item["item"], "bold"), f"  {item['title']}"))
+            _print_heading(f"{place}.", item["item"], item["title"], "bold", console)
             console.print(Padding(Text(item["because"], style="dim"), (0, 0, 0, 6)))
     console.print(Text.assemble(("\n  next: ", "bold"), _next(record)))
     console.print()
@@ -84,9 +84,8 @@ def _headline(counts: Mapping[str, int]) -> Text:
 
 def _print_trouble(finding: Mapping[str, Any], console: Console) -> None:
     colour, mark = _MARKS[finding["status"]]
-    console.print(
-        Text.assemble("\n  ", (f"{mark} {finding['item']}", f"bold {colour}"), f"  {finding['title']}")
-    )
+    console.print()
+    _print_heading(mark, finding["item"], finding["title"], f"bold {colour}", console)
     rows = [("found", finding["found"]), ("wanted", finding["wanted"])]
     places = finding["places"]
     if places:
@@ -105,6 +104,15 @@ def _print_trouble(finding: Mapping[str, Any], console: Console) -> None:
             # On one line however long: it is there to be copied.
             lead = "fix" if not number else ""
             console.print(Text.assemble((f"      {lead:7}", "dim"), (change, "cyan")), soft_wrap=True)
+
+
+def _print_heading(lead: str, item: str, title: str, style: str, console: Console) -> None:
+    """Its id and title, further lines under the first."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=max(len(lead), 1), justify="right")
+    grid.add_column()
+    grid.add_row(Text(lead, style=style), Text.assemble((item, style), f"  {title}"))
+    console.print(Padding(grid, (0, 0, 0, 2)))
 
 
 def _print_line(finding: Mapping[str, Any], console: Console) -> None:

@@ -42,6 +42,10 @@ _GENERATIONS = 3
 _MOST_PROCESSES = 64
 
 
+# The first compute capability whose tensor cores take float8.
+_FLOAT8_SINCE = (8, 9)
+
+
 @probe("serving.cuda-graph-sizes")
 def cuda_graph_sizes(system: System) -> Outcome:
     flags = ("--enforce-eager", "--disable-cuda-graph")
@@ -263,3 +267,37 @@ def _json(system: System, path: str) -> dict[str, Any]:
     except (Unreadable, ValueError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+@probe("serving.quantised-weights")
+def quantised_weights(system: System) -> Outcome:
+    gpus = find_gpus(system)
+    servers = find_servers(system)
+    if isinstance(gpus, Outcome):
+        return gpus
+    if isinstance(servers, Outcome):
+        return servers
+    capable = [
+        gpu
+        for gpu in gpus
+        if gpu.get("compute_capability")
+        and tuple(int(part) for part in gpu["compute_capability"].split(".")) >= _FLOAT8_SINCE
+    ]
+    if not capable:
+        return not_applicable("no GPU here computes in float8")
+    known = {tuple(words): config for words in servers if (config := model_config(system, words))}
+    wanted = "quantised weights, where an evaluation on your own task allows them"
+    if not known:
+        return unknown("config.json of the model that is served cannot be read")
+    plain = [
+        words
+        for words, config in known.items()
+        if not config.get("quantization_config")
+        and not any(option(list(words), name) for name in ("--quantization", "-q"))
+    ]
+    if plain:
+        kinds = sorted(
+            {str(known[words].get("torch_dtype") or known[words].get("dtype") or "?") for words in plain}
+        )
+        return warns(f"{len(plain)} of {len(known)} served models not quantised ({few(kinds)})", wanted)
+    return passes(f"{len(known)} served models, all quantised", wanted)
