@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from trackside.machine.accelerators.sheet import accelerators
 from trackside.machine.ceiling_suite import child
 from trackside.machine.ceiling_suite.child import FEWEST, Speed, measure_all, repeat
 from trackside.machine.ceiling_suite.sentences import sentences
@@ -135,3 +136,21 @@ def test_sentences_carry_the_arithmetic_of_the_figures() -> None:
     assert "needs 164 FLOPs for each byte" in found[1]
     assert "loses 14%: from 700 to 600 TFLOP/s at 700 W, held down by SwPowerCap" in found[2]
     assert "in less than 8 s" in found[3]
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(180)
+def test_a_real_gpu_is_measured_below_its_data_sheet_with_its_clocks(tmp_path: Path) -> None:
+    record = measured_ceilings(Options(("cuda:0",), tmp_path, store=tmp_path, scale=0.3))
+    found = {one.name: one for one in record.ceilings}
+    assert {"memory read", "memory copy", "matmul bf16", "host to device, pinned", "graph launch"} <= set(
+        found
+    )
+    assert [one.name for one in record.skipped if one.name.startswith(("memory", "matmul bf16"))] == []
+    assert found["matmul bf16"].sm_mhz
+    assert found["matmul bf16"].power_w
+    (long,) = record.sustained
+    assert long.last > 0
+    (sheet,) = [row for row in accelerators() if "NVIDIA H200" in row.device_names] or [None]
+    if sheet is not None and sheet.bandwidth is not None:
+        assert found["memory read"].value < 1.05 * sheet.bandwidth.value
