@@ -26,11 +26,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	touch $@
 
-demo: $(STAMP)  ## one honest candidate and one that cheats, compared on this machine in under a minute
+demo: $(STAMP)  ## one honest candidate and one that cheats; then what the machine can do and what is wrong with it
 	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/candidate.py
 	@echo "Now a candidate that keeps old answers. A loop over one input would call it thousands of times faster:"
 	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/cheat.py; test $$? -eq 1
 	@$(BIN)/trackside runs show last --json | grep -q '"verdict": "rejected"'
+	$(BIN)/trackside ceilings cpu disk
+	$(BIN)/trackside doctor --family os --family memory --family storage; test $$? -le 1
 
 test: $(STAMP)  ## the tests that need no GPU and no patience
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not gpu and not slow"
