@@ -169,7 +169,9 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
                 + ("; host-bound: launches could not be hidden" if statistics.get("host_bound") else ""),
             )
         )
-    rows += telemetry_rows(record.get("telemetry") or {})
+    if statistics:
+        # Of a run that timed nothing, how quiet the machine was decides nothing.
+        rows += telemetry_rows(record.get("telemetry") or {})
     accuracy = record["accuracy"]
     outputs = [o for o in accuracy.get("outputs", []) if o["candidate"]]
     if outputs:
