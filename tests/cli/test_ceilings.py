@@ -13,7 +13,7 @@ Trackside = Callable[..., subprocess.CompletedProcess[str]]
 def test_kept_figures_are_shown_with_their_day_and_in_one_document(
     trackside: Trackside, home: Path, tmp_path: Path
 ) -> None:
-    record = measured_ceilings(Options(("disk",), tmp_path, store=home, scale=0.1))
+    record = measured_ceilings(Options(("disk",), tmp_path, store=home, scale=0.07))
     done = trackside("ceilings", "disk")
     assert (done.returncode, done.stderr) == (0, "")
     assert "sequential read" in done.stdout

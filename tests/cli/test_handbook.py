@@ -118,9 +118,9 @@ def test_search_finds_checklist_items_and_leaves_no_store_behind(trackside: Trac
 
 
 def test_flags_of_other_programs_are_words(trackside: Trackside) -> None:
-    found = document(trackside("handbook", "search", "--gpu-memory-utilization", "--json", "--limit", "2"))
-    assert (found["words"], found["shown"]) == (["--gpu-memory-utilization"], 2)
-    assert found["total"] > 2
+    found = document(trackside("handbook", "search", "--gpu-memory-utilization", "--json", "--limit", "1"))
+    assert (found["words"], found["shown"]) == (["--gpu-memory-utilization"], 1)
+    assert found["total"] > 1
     assert "gpu-memory-utilization" in found["hits"][0]["snippet"]
 
 

@@ -24,7 +24,7 @@ def ceiling(place: str, name: str, value: float, unit: str = "B/s") -> Ceiling:
 
 def test_cpu_and_disk_are_measured_with_n_spread_and_method_and_kept(tmp_path: Path) -> None:
     said: list[tuple[str, str]] = []
-    options = Options(("cpu", "disk"), tmp_path, store=tmp_path / "home", scale=0.1)
+    options = Options(("cpu", "disk"), tmp_path, store=tmp_path / "home", scale=0.07)
     record = measured_ceilings(options, lambda place, what: said.append((place, what)))
     names = {(one.place, one.name) for one in record.ceilings}
     assert {("cpu", "memory copy"), ("cpu", "matmul fp32"), ("disk", "sequential read")} <= names
@@ -36,9 +36,9 @@ def test_cpu_and_disk_are_measured_with_n_spread_and_method_and_kept(tmp_path: P
 
 
 def test_kept_figures_that_are_too_old_or_damaged_are_measured_again(tmp_path: Path) -> None:
-    options = Options(("disk",), tmp_path, store=tmp_path / "home", scale=0.1)
+    options = Options(("disk",), tmp_path, store=tmp_path / "home", scale=0.07)
     first = measured_ceilings(options)
-    old = Options(("disk",), tmp_path, store=tmp_path / "home", scale=0.1, age=timedelta(0))
+    old = Options(("disk",), tmp_path, store=tmp_path / "home", scale=0.07, age=timedelta(0))
     assert not measured_ceilings(old).cached
     (kept,) = (tmp_path / "home" / "machine").glob("ceilings-*.json")
     kept.write_text("{")

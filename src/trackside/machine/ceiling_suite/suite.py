@@ -177,7 +177,8 @@ def _program(
 ) -> tuple[str, dict[str, Any]]:
     if place == "cpu":
         limits = [b for b in (machine.memory.total_bytes, machine.limits.memory_bytes) if b]
-        size = min(_MOST_MEMORY, *(b // _MEMORY_SHARE for b in limits)) if limits else _LEAST_MEMORY
+        most = int(options.scale * _MOST_MEMORY)
+        size = min(most, *(b // _MEMORY_SHARE for b in limits)) if limits else _LEAST_MEMORY
         return "cpu_child", {"seconds": options.scale * _CPU_SECONDS, "bytes": max(size & ~0xFFFF, 1 << 20)}
     if place == "disk":
         folder = options.folder.absolute()
