@@ -100,8 +100,8 @@ def test_an_item_is_explained_with_what_was_found_here(trackside: Trackside) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--family", "storge"], "did you mean storage?"),
-        (["--explain", "os.nofiles"], "near it: os.nofile"),
+        (["--family", "storge"], "nearest: storage"),
+        (["--explain", "os.nofiles"], "nearest: os.nofile"),
         (["nowhere.py"], "cannot read nowhere.py"),
     ],
 )

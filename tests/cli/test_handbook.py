@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import resource
@@ -87,10 +88,13 @@ def test_every_item_can_be_shown() -> None:
 
     from trackside.cli import handbook
 
-    with open(os.devnull, "w") as nowhere, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handbook, "results", lambda: Console(file=nowhere))
+    shown = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handbook, "results", lambda: Console(file=shown, width=200))
         for id_ in items():
             handbook.show(id_)
+            assert id_ in shown.getvalue()
+            shown.truncate(shown.seek(0))
 
 
 def test_show_takes_a_beginning_or_a_bare_name(trackside: Trackside) -> None:

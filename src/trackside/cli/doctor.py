@@ -71,35 +71,20 @@ def _fails(findings: list[Finding]) -> bool:
 
 
 def _chosen(every: tuple[Probe, ...], names: list[str] | None, explain: str | None) -> list[Probe]:
-    import difflib
+    from trackside.handbook.lookup import find_family, find_item
 
-    from trackside.handbook.items import FAMILIES, items
-
-    unknown = [name for name in names or () if name not in FAMILIES]
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], FAMILIES, 1)
-        raise TracksideError(
-            "usage",
-            f"found --family {unknown[0]}" + (f"; did you mean {near[0]}?" if near else ""),
-            f"needed: one of {', '.join(FAMILIES)}",
-        )
     if explain is not None:
-        if explain not in items():
-            near = difflib.get_close_matches(explain, items(), 3, 0.4)
-            raise TracksideError(
-                "not-found",
-                f"the checklist has no item {explain}" + (f"; near it: {', '.join(near)}" if near else ""),
-                "see them all with `trackside handbook list`",
-            )
-        found = [one for one in every if one.item == explain]
+        item = find_item(explain).id
+        found = [one for one in every if one.item == item]
         if not found:
             raise TracksideError(
                 "not-found",
-                f"no program can check {explain} here; its text says how a person does",
-                f"trackside handbook show {explain}",
+                f"no program can check {item} here; its text says how a person does",
+                f"trackside handbook show {item}",
             )
         return found
-    return [one for one in every if not names or one.item.partition(".")[0] in names]
+    families = {find_family(name).name for name in names or ()}
+    return [one for one in every if not families or one.item.partition(".")[0] in families]
 
 
 def _write(path: Path, text: str) -> None:

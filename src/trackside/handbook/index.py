@@ -109,7 +109,8 @@ class Index:
         checklist: Callable[[], Sequence[Item]] = lambda: tuple(items().values()),
         checklist_hash: Callable[[], str] = lambda: _files_hash(),
     ) -> None:
-        self.path = RunStore(root).root / FILE_NAME
+        self._store = RunStore(root)
+        self.path = self._store.root / FILE_NAME
         self._clock = clock
         self._checklist = checklist
         self._checklist_hash = checklist_hash
@@ -219,7 +220,7 @@ class Index:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, in an index that is created if need be."""
         with self._errors("write"):
-            _create_folder(self.path.parent)
+            self._store.create_root()
             connection = self._open()
             with _transaction(connection):
                 yield connection
@@ -359,15 +360,6 @@ _REFUSED_CODES: Final = frozenset(
 def _primary_code(error: sqlite3.Error) -> int:
     # The low byte; the others say more about the same. Errors of Python's own module have no code.
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _create_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError:
-        return
-    # As RunStore does: what is kept here names local paths, and nobody wants it committed.
-    (folder / ".gitignore").write_text("*\n")
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:

@@ -16,17 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trackside.machine.facts import MachineFacts
-from trackside.machine.system_files import Unknown, read_text
+from trackside.machine.system_files import Mount, Unknown, parse_mounts, read_text
 
 __all__ = ["Disk", "Fabric", "FileSystem", "Fit", "Profiler", "Surroundings", "surroundings"]
 
-_NETWORK = frozenset(
-    (
-        *("nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "9p", "afs"),
-        *("wekafs", "virtiofs", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs", "fuse.goofys"),
-        "fuse.blobfuse2",
-    )
-)
 _MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 _LOCAL = frozenset(
     ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "vfat", "exfat", "squashfs", "erofs")
@@ -161,23 +154,18 @@ def _disks(root: Path) -> Iterator[Disk]:
 
 def _filesystems(mounts: str, live: bool) -> Iterator[FileSystem]:
     seen: dict[str, FileSystem] = {}
-    for line in mounts.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, kind = left.split(), right.split(" ", 2)
-        if len(fields) < 5 or len(kind) < 2:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
-        sort = _sort_of(kind[0])
+    for mount in parse_mounts(mounts):
+        sort, point = _sort_of(mount), mount.point
         if sort is None or point.startswith(("/proc", "/sys")):
             continue
         total, free = _room(point) if live else (None, None)
-        # Of several on one point the last one is seen.
-        seen[point] = FileSystem(point, kind[0], sort, kind[1], total, free)
+        seen[point] = FileSystem(point, mount.filesystem, sort, mount.source, total, free)
     yield from seen.values()
 
 
-def _sort_of(type_: str) -> Literal["local", "network", "memory", "overlay", "other"] | None:
-    if type_ in _NETWORK:
+def _sort_of(mount: Mount) -> Literal["local", "network", "memory", "overlay", "other"] | None:
+    type_ = mount.filesystem
+    if mount.is_network:
         return "network"
     if type_ in _MEMORY:
         return "memory"
@@ -185,8 +173,8 @@ def _sort_of(type_: str) -> Literal["local", "network", "memory", "overlay", "ot
         return "overlay"
     if type_ in _LOCAL:
         return "local"
-    # The kernel's own views of itself hold no data.
-    return "other" if type_.startswith("fuse.") else None
+    # What a virtual machine's host shares, and FUSE; the kernel's own views of itself hold no data.
+    return "other" if type_.startswith("fuse.") or type_ in ("9p", "virtiofs") else None
 
 
 def _room(point: str) -> tuple[int | None, int | None]:

@@ -1,9 +1,32 @@
 """Reading /proc, /sys and control groups. What cannot be read becomes an `Unknown` that says why."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Cgroup", "Unknown", "cpu_quota", "find_cgroup", "parse_cpu_list", "parse_fields", "read_text"]
+__all__ = [
+    "Cgroup",
+    "Mount",
+    "Unknown",
+    "cpu_quota",
+    "find_cgroup",
+    "parse_cpu_list",
+    "parse_fields",
+    "parse_mounts",
+    "read_text",
+]
+
+
+# File systems whose data lie on another machine; those of FUSE by name, since a container's own layer and a
+# desktop's portals are FUSE file systems as well.
+_NETWORK = frozenset(
+    (
+        *("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "gpfs", "beegfs", "glusterfs", "wekafs", "afs"),
+        *("fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.goofys", "fuse.geesefs", "fuse.rclone"),
+        *("fuse.juicefs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.blobfuse", "fuse.blobfuse2"),
+        *("fuse.mountpoint-s3", "fuse.curvefs", "fuse.alluxio-fuse", "fuse.seaweedfs"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +45,23 @@ class Cgroup:
     """1 or 2."""
     folders: tuple[Path, ...]
     """The group itself first, then its visible ancestors: a limit set on any of them holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    device: str
+    """Its number, `major:minor`: several mounts of one file system share it."""
+    root: str
+    """What of the file system is seen here."""
+    point: str
+    filesystem: str
+    source: str
+    options: frozenset[str]
+    """Those of the mount and of its file system together."""
+
+    @property
+    def is_network(self) -> bool:
+        return self.filesystem in _NETWORK
 
 
 def read_text(path: Path) -> str | Unknown:
@@ -51,6 +91,19 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     return tuple(cpus)
 
 
+def parse_mounts(text: str) -> tuple[Mount, ...]:
+    """/proc/self/mountinfo, in the order of mounting: of two on one point the later one is seen."""
+    found = []
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        # At single blanks: a mount may have an empty source between two of them.
+        fields, kind = left.split(), right.split(" ", 2)
+        if len(fields) >= 6 and len(kind) == 3:
+            options = frozenset(f"{fields[5]},{kind[2]}".split(","))
+            found.append(Mount(fields[2], fields[3], _unescaped(fields[4]), kind[0], kind[1], options))
+    return tuple(found)
+
+
 def find_cgroup(controller: str, root: Path = Path("/")) -> Cgroup | Unknown:
     """The folders that hold this process's limits for a controller such as `cpu`, of either version."""
     what = f"{controller} control group"
@@ -70,18 +123,14 @@ def find_cgroup(controller: str, root: Path = Path("/")) -> Cgroup | Unknown:
     version = 1 if controller in paths else 2
     path = paths.get(controller, paths.get("", "/"))
 
-    for line in mounts.splitlines():
-        left, _, right = line.partition(" - ")
-        mount_root, mount_point = left.split()[3:5]
-        # At single blanks: a mount may have an empty source between two of them.
-        filesystem, _, options = right.split(" ", 2)
+    for mount in parse_mounts(mounts):
         if version == 1:
-            found = filesystem == "cgroup" and controller in options.split(",")
+            found = mount.filesystem == "cgroup" and controller in mount.options
         else:
-            found = filesystem == "cgroup2"
+            found = mount.filesystem == "cgroup2"
         if found:
-            top = root / mount_point.lstrip("/")
-            return Cgroup(version, _chain(top, path, mount_root))
+            top = root / mount.point.lstrip("/")
+            return Cgroup(version, _chain(top, path, mount.root))
     return Unknown(what, f"no version {version} hierarchy is mounted for it")
 
 
@@ -111,3 +160,8 @@ def _chain(top: Path, path: str, mount_root: str) -> tuple[Path, ...]:
         folder = folder.parent
         chain.append(folder)
     return tuple(chain)
+
+
+def _unescaped(point: str) -> str:
+    """The kernel writes blanks in mount points as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)

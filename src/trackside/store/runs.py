@@ -118,7 +118,7 @@ class RunStore:
         if not re.fullmatch(r"[a-z][a-z-]*", verb):
             raise ValueError(f"a verb is lower-case letters and hyphens, not {verb!r}")
         with store_errors(self.root, "create a run in"):
-            self._create_root()
+            self.create_root()
             self._runs.mkdir(exist_ok=True)
             for _ in range(_ID_ATTEMPTS):
                 now_ns = self._clock()
@@ -291,7 +291,8 @@ class RunStore:
             folder=folder,
         )
 
-    def _create_root(self) -> None:
+    def create_root(self) -> None:
+        """The folder, with what keeps git away from it where it is new."""
         try:
             self.root.mkdir(parents=True)
         except FileExistsError:

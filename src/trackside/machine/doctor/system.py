@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
@@ -14,9 +14,9 @@ from typing import Any
 
 from trackside.machine.doctor.script import Script
 from trackside.machine.gpu_state import read_gpus
-from trackside.machine.system_files import Cgroup, Unknown, find_cgroup
+from trackside.machine.system_files import Cgroup, Mount, Unknown, find_cgroup, parse_mounts
 
-__all__ = ["GPUS_FILE", "PYTHON_FILE", "Mount", "System", "Unreadable"]
+__all__ = ["GPUS_FILE", "PYTHON_FILE", "System", "Unreadable"]
 
 # Beside proc and sys in a recorded tree: what comes from NVML and from Python's packages, not from files.
 GPUS_FILE, PYTHON_FILE = "nvml.json", "python.json"
@@ -30,15 +30,6 @@ class Unreadable(Exception):
     def __init__(self, unknown: Unknown) -> None:
         super().__init__(f"{unknown.what}: {unknown.why}")
         self.unknown = unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    point: str
-    filesystem: str
-    source: str
-    options: frozenset[str]
-    """Those of the mount and of its file system together."""
 
 
 @dataclass
@@ -157,15 +148,7 @@ class System:
     @cached_property
     def mounts(self) -> tuple[Mount, ...]:
         """In the order in which they were mounted: of two on one point the later one counts."""
-        return tuple(self._mounts())
-
-    def _mounts(self) -> Iterator[Mount]:
-        for line in self.lines("proc/self/mountinfo"):
-            left, _, right = line.partition(" - ")
-            fields, kind = left.split(), right.split(" ", 2)
-            if len(fields) >= 6 and len(kind) == 3:
-                options = frozenset(f"{fields[5]},{kind[2]}".split(","))
-                yield Mount(_unescaped(fields[4]), kind[0], kind[1], options)
+        return parse_mounts(self.text("proc/self/mountinfo"))
 
     def mount_of(self, path: str) -> Mount:
         """The mount on which an absolute path lies."""
@@ -234,8 +217,3 @@ class System:
 
 def _natural(path: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
-
-
-def _unescaped(point: str) -> str:
-    """The kernel writes blanks in mount points as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)

@@ -5,20 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from trackside.machine.doctor.system import Mount, System, Unreadable
-from trackside.machine.system_files import Unknown
+from trackside.machine.doctor.system import System, Unreadable
+from trackside.machine.system_files import Mount, Unknown
 
-__all__ = ["gibibytes", "home", "hub_folder", "is_network", "lost_because", "lying_on", "version"]
-
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "gpfs", "beegfs", "wekafs", "afs"})
-# By name, since a container's own layer and a desktop's portals are FUSE file systems as well.
-_NETWORK_FUSE = frozenset(
-    f"fuse.{name}"
-    for name in (
-        *("sshfs", "s3fs", "gcsfuse", "goofys", "geesefs", "rclone", "juicefs", "glusterfs", "ceph-fuse"),
-        *("blobfuse", "blobfuse2", "mountpoint-s3", "curvefs", "alluxio-fuse", "seaweedfs"),
-    )
-)
+__all__ = ["gibibytes", "home", "hub_folder", "lost_because", "lying_on", "version"]
 
 
 def version(system: System, package: str) -> tuple[int, int] | None:
@@ -55,10 +45,6 @@ def lying_on(system: System, folder: str) -> Mount:
     if folder.startswith("~"):
         folder = home(system) + folder[1:]
     return system.mount_of(os.path.realpath(folder) if system.live else os.path.normpath(folder))
-
-
-def is_network(mount: Mount) -> bool:
-    return mount.filesystem in _NETWORK or mount.filesystem in _NETWORK_FUSE
 
 
 def lost_because(mount: Mount) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trackside.machine.doctor.probe import Outcome, not_applicable, passes, probe, warns
-from trackside.machine.doctor.probes.common_facts import is_network, lost_because, lying_on
+from trackside.machine.doctor.probes.common_facts import lost_because, lying_on
 from trackside.machine.doctor.probes.gpu_state import find_gpus
 from trackside.machine.doctor.system import System, Unreadable
 from trackside.machine.system_files import parse_cpu_list
@@ -23,7 +23,7 @@ def cache_dir(system: System) -> Outcome:
     lost = lost_because(mount)
     if not folder:
         return warns(f"not set: compiled code goes to {temporary} ({lost or mount.filesystem})", wanted)
-    if lost or is_network(mount):
+    if lost or mount.is_network:
         return warns(f"{folder} on {lost or f'{mount.filesystem}, over the network'}", wanted)
     return passes(f"{folder} on {mount.filesystem}", wanted)
 

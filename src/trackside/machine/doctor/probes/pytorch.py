@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from trackside.machine.doctor.probe import Outcome, fails, passes, probe, warns
-from trackside.machine.doctor.probes.common_facts import is_network, lying_on
+from trackside.machine.doctor.probes.common_facts import lying_on
 from trackside.machine.doctor.probes.gpu_state import few
 from trackside.machine.doctor.system import System
 
@@ -62,6 +62,6 @@ def import_time(system: System) -> Outcome:
     prefix = sys.prefix if system.live else named or "/usr"
     mount = lying_on(system, prefix)
     wanted = "Python's packages on a local file system"
-    if is_network(mount):
+    if mount.is_network:
         return warns(f"{prefix} on {mount.filesystem}, over the network ({mount.source})", wanted)
     return passes(f"{prefix} on {mount.filesystem}", wanted)

@@ -10,7 +10,6 @@ from trackside.machine.doctor.probe import Outcome, not_applicable, passes, prob
 from trackside.machine.doctor.probes.common_facts import (
     home,
     hub_folder,
-    is_network,
     lost_because,
     lying_on,
     version,
@@ -225,7 +224,7 @@ def model_config(system: System, words: list[str]) -> dict[str, Any]:
         paths = [f"{model.strip('/')}/config.json"]
     else:
         folder = hub_folder(system)
-        if is_network(lying_on(system, folder)):
+        if lying_on(system, folder).is_network:
             return {}
         name = re.sub(r"[^-.\w/]", "", model).replace("/", "--")
         pattern = f"models--{name}/snapshots/*/config.json"

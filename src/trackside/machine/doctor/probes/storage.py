@@ -9,7 +9,6 @@ from trackside.machine.doctor.probe import Outcome, not_applicable, passes, prob
 from trackside.machine.doctor.probes.common_facts import (
     gibibytes,
     hub_folder,
-    is_network,
     lost_because,
     lying_on,
 )
@@ -45,7 +44,7 @@ class _NfsMount:
 
 @probe("storage.stage-locally")
 def stage_locally(system: System) -> Outcome:
-    network = sorted({mount.point for mount in system.mounts if is_network(mount)})
+    network = sorted({mount.point for mount in system.mounts if mount.is_network})
     sources = {mount.source.removeprefix("/dev/") for mount in system.mounts}
     drives = _nvme_drives(system)
     unused = {drive: size for drive in drives if (size := _unused_bytes(system, drive, sources))}
@@ -165,7 +164,7 @@ def random_access(system: System) -> Outcome:
 def safetensors(system: System) -> Outcome:
     folder = hub_folder(system)
     mount = lying_on(system, folder)
-    if is_network(mount):
+    if mount.is_network:
         return unknown(f"{folder} lies on {mount.filesystem}: not searched, since that may take long")
     at = folder.lstrip("/")
     models: dict[str, set[str]] = {}
@@ -193,7 +192,7 @@ def hub_cache(system: System) -> Outcome:
     mount = lying_on(system, folder)
     wanted = "a local drive or volume that outlives the container"
     lost = lost_because(mount)
-    if lost or is_network(mount):
+    if lost or mount.is_network:
         return warns(f"{folder} on {lost or f'{mount.filesystem}, over the network'}", wanted)
     return passes(f"{folder} on {mount.filesystem}", wanted)
 
@@ -231,10 +230,8 @@ def _is_trimmable(system: System, drive: str) -> bool:
 def _nfs_mounts(system: System) -> list[_NfsMount]:
     """Each file system once: several mounts of one share a device number."""
     found: dict[str, _NfsMount] = {}
-    for line in system.lines("proc/self/mountinfo"):
-        left, _, right = line.partition(" - ")
-        fields, kind = left.split(), right.split(" ", 2)
-        if len(fields) >= 6 and len(kind) == 3 and kind[0] in ("nfs", "nfs4"):
-            options = {name: value for name, _, value in (word.partition("=") for word in kind[2].split(","))}
-            found[fields[2]] = _NfsMount(fields[4], kind[1], fields[2], options)
+    for mount in system.mounts:
+        if mount.filesystem in ("nfs", "nfs4"):
+            options = {name: value for name, _, value in (word.partition("=") for word in mount.options)}
+            found[mount.device] = _NfsMount(mount.point, mount.source, mount.device, options)
     return list(found.values())
