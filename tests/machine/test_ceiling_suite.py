@@ -3,16 +3,18 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from trackside.machine.accelerators.sheet import accelerators
-from trackside.machine.ceiling_suite import child
+from trackside.machine.ceiling_suite import child, suite
 from trackside.machine.ceiling_suite.child import FEWEST, Speed, measure_all, repeat
 from trackside.machine.ceiling_suite.sentences import sentences
 from trackside.machine.ceiling_suite.suite import Options, measured_ceilings
+from trackside.machine.facts import Gpu, facts
 from trackside.records.ceilings import Ceiling, Sustained
 from trackside.records.errors import TracksideError
 from trackside.store.runs import RunStore
@@ -67,11 +69,30 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
         measured_ceilings(Options(("disk",), tmp_path / "nowhere", store=tmp_path))
 
 
-def test_without_a_gpu_all_gpus_are_none(tmp_path: Path) -> None:
+def test_without_a_gpu_there_is_nothing_to_measure_on_one(tmp_path: Path) -> None:
     if any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU")
+    with pytest.raises(TracksideError, match="found no GPU") as caught:
+        measured_ceilings(Options(("cuda",), tmp_path, store=tmp_path))
+    assert caught.value.kind == "device"
+
+
+def test_gpus_are_numbered_as_cuda_sees_them_and_need_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = tuple(
+        Gpu(i, "NVIDIA H200", f"GPU-{i}", None, None, None, None, None, None, None, None, None)
+        for i in range(3)
+    )
+    machine = replace(facts(), gpus=gpus, software=replace(facts().software, torch=None))
+    monkeypatch.setattr(suite, "facts", lambda: machine)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
     record = measured_ceilings(Options(("cuda",), tmp_path, store=tmp_path))
-    assert (record.places, record.ceilings) == ([], [])
+    assert record.places == ["cuda:0", "cuda:1"]
+    assert [(one.place, one.why[:22]) for one in record.skipped] == [
+        ("cuda:0", "torch is not installed"),
+        ("cuda:1", "torch is not installed"),
+    ]
 
 
 def test_a_measurement_that_fails_costs_itself_only(capsys: pytest.CaptureFixture[str]) -> None:

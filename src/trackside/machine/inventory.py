@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -25,13 +26,8 @@ def take_inventory(store: RunStore | None = None) -> MachineRecord:
     unknown = {(one.what, one.why) for one in (*here.unknown, *around.unknown)}
     if isinstance(states, Unknown):
         unknown.add((states.what, states.why))
-    run = None
-    try:
-        store = store or RunStore()
-        run = store.new_run("machine")
-    except TracksideError:
-        # What a machine is can be said where nothing can be stored.
-        store = None
+    store = store or RunStore()
+    run = store.new_run_if_possible("machine")
     shown = here.to_record()
     record = MachineRecord(
         schema="trackside.machine/1",
@@ -44,6 +40,8 @@ def take_inventory(store: RunStore | None = None) -> MachineRecord:
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         version=trackside.__version__,
     )
-    if store is not None and run is not None:
-        store.write_record(run, record.to_dict())
+    if run is not None:
+        # What a machine is can be said where nothing can be stored.
+        with contextlib.suppress(TracksideError):
+            store.write_record(run, record.to_dict())
     return record

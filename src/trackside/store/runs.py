@@ -291,6 +291,13 @@ class RunStore:
             folder=folder,
         )
 
+    def new_run_if_possible(self, verb: str) -> Run | None:
+        """As `new_run`; None where there is no room or right: some verbs have an answer all the same."""
+        try:
+            return self.new_run(verb)
+        except TracksideError:
+            return None
+
     def create_root(self) -> None:
         """The folder, with what keeps git away from it where it is new."""
         try:

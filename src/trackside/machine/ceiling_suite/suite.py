@@ -74,6 +74,12 @@ def measured_ceilings(options: Options, progress: Progress = lambda place, what:
     """
     machine = facts()
     places = _places(options.places, machine)
+    if not places:
+        raise TracksideError(
+            "device",
+            "found no GPU that CUDA may use; needed: one",
+            "see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or measure cpu and disk",
+        )
     store = RunStore(options.store)
     kept = store.root / "machine" / f"ceilings-{_key(machine, places)}.json"
     if not options.fresh and (earlier := _kept(kept, options.age)) is not None:
@@ -82,6 +88,10 @@ def measured_ceilings(options: Options, progress: Progress = lambda place, what:
     run = store.new_run("ceilings")
     found = _Found()
     for place in places:
+        if place.startswith("cuda") and machine.software.torch is None:
+            why = "torch is not installed: pip install 'trackside[torch]'"
+            found.skipped.append(Skipped(place=place, name="all of it", why=why))
+            continue
         with DeviceLock(_lock_name(place, machine), verb="ceilings"):
             _measure(place, options, machine, found, progress)
     record = CeilingsRecord(
@@ -110,7 +120,9 @@ def _places(asked: Sequence[str], machine: MachineFacts) -> list[str]:
     found: list[str] = []
     for place in asked:
         if place == "cuda":
-            found += [f"cuda:{gpu.index}" for gpu in machine.gpus]
+            # As CUDA numbers them: CUDA_VISIBLE_DEVICES may hide some.
+            numbers = range(len(machine.gpus))
+            found += [f"cuda:{n}" for n in numbers if isinstance(gpu_numbered(machine, n), str)]
         elif place in ("cpu", "disk"):
             found.append(place)
         else:
@@ -196,12 +208,11 @@ def _program(
                 f"{_LEAST_MEMORY * _DISK_SHARE >> 20}",
                 "free some space, or name another folder with --folder",
             )
-        gpu = machine.gpus[0].index if machine.gpus else None
         return "disk_child", {
             "folder": str(folder),
             "bytes": size,
             "seconds": options.scale * _DISK_SECONDS,
-            "index": gpu,
+            "index": 0 if _places(["cuda"], machine) else None,
         }
     return "cuda_child", {
         "index": index,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -39,13 +40,8 @@ def check_up(script: Path | None, chosen: list[Probe], store: RunStore | None = 
     findings = examine(system, chosen)
     relevant = most_relevant(system, findings)
     counts = Counter(finding.outcome.status for finding in findings)
-    run = None
-    try:
-        store = store or RunStore()
-        run = store.new_run("doctor")
-    except TracksideError:
-        # A machine without room for a record is one that a doctor is called to.
-        store = None
+    store = store or RunStore()
+    run = store.new_run_if_possible("doctor")
     record = DoctorRecord(
         schema="trackside.doctor/1",
         run_id=run.id if run else None,
@@ -59,8 +55,10 @@ def check_up(script: Path | None, chosen: list[Probe], store: RunStore | None = 
         seconds=round(time.monotonic() - began, 3),
         version=trackside.__version__,
     )
-    if store is not None and run is not None:
-        store.write_record(run, record.to_dict())
+    if run is not None:
+        # A machine without room for a record is one that a doctor is called to.
+        with contextlib.suppress(TracksideError):
+            store.write_record(run, record.to_dict())
     return Checkup(record, findings)
 
 
