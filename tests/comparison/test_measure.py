@@ -227,7 +227,7 @@ def test_where_one_arm_waits_calls_hide_nothing_behind_each_other(waiting: int) 
     arms = [(450e3, 1e6), (450e3, 1e6)]
     assert plan_flushes(host_times(*arms)) == (1, False)
     # Waiting is in the one's time, with its run; what the other enqueues must still be hidden.
-    arms[waiting] = (450e3 + 1e6, 1e6)
+    arms[waiting] = (50e3 + 1e6, 1e6)
     flushes, _ = plan_flushes(host_times(*arms, waits=(waiting,)))
     assert flushes * 80e3 > 450e3
 

@@ -285,7 +285,7 @@ def run(a, b):
 
 OF_FEWER_BITS = """
 def run(a, b):
-    return ((a.view(torch.int32) + 512 & ~1023).view(torch.float32)) @ b
+    return ((a.view(torch.int32) + 128 & ~255).view(torch.float32)) @ b
 """
 
 
