@@ -69,11 +69,12 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
         measured_ceilings(Options(("disk",), tmp_path / "nowhere", store=tmp_path))
 
 
-def test_without_a_gpu_there_is_nothing_to_measure_on_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["cuda", "cuda:0"])
+def test_without_a_gpu_there_is_nothing_to_measure_on_one(place: str, tmp_path: Path) -> None:
     if any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU")
-    with pytest.raises(TracksideError, match="found no GPU") as caught:
-        measured_ceilings(Options(("cuda",), tmp_path, store=tmp_path))
+    with pytest.raises(TracksideError, match=f"found no GPU.*needed: {place}") as caught:
+        measured_ceilings(Options((place,), tmp_path, store=tmp_path))
     assert caught.value.kind == "device"
 
 

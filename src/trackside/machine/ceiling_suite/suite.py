@@ -74,12 +74,6 @@ def measured_ceilings(options: Options, progress: Progress = lambda place, what:
     """
     machine = facts()
     places = _places(options.places, machine)
-    if not places:
-        raise TracksideError(
-            "device",
-            "found no GPU that CUDA may use; needed: one",
-            "see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or measure cpu and disk",
-        )
     store = RunStore(options.store)
     kept = store.root / "machine" / f"ceilings-{_key(machine, places)}.json"
     if not options.fresh and (earlier := _kept(kept, options.age)) is not None:
@@ -117,18 +111,28 @@ def measured_ceilings(options: Options, progress: Progress = lambda place, what:
 
 
 def _places(asked: Sequence[str], machine: MachineFacts) -> list[str]:
+    # As CUDA numbers them: CUDA_VISIBLE_DEVICES may hide some.
+    numbers = range(len(machine.gpus))
+    visible = [f"cuda:{n}" for n in numbers if isinstance(gpu_numbered(machine, n), str)]
     found: list[str] = []
     for place in asked:
         if place == "cuda":
-            # As CUDA numbers them: CUDA_VISIBLE_DEVICES may hide some.
-            numbers = range(len(machine.gpus))
-            found += [f"cuda:{n}" for n in numbers if isinstance(gpu_numbered(machine, n), str)]
-        elif place in ("cpu", "disk"):
-            found.append(place)
-        else:
-            gpu_index(place)
-            found.append(place)
+            found += visible
+            continue
+        if place not in ("cpu", "disk") and f"cuda:{gpu_index(place)}" not in visible:
+            raise _no_gpu(place, visible)
+        found.append(place)
+    if not found:
+        raise _no_gpu("cuda", visible)
     return list(dict.fromkeys(found))
+
+
+def _no_gpu(wanted: str, visible: list[str]) -> TracksideError:
+    return TracksideError(
+        "device",
+        f"found {', '.join(visible) or 'no GPU that CUDA may use'}; needed: {wanted}",
+        "see `nvidia-smi` and CUDA_VISIBLE_DEVICES, or measure cpu and disk",
+    )
 
 
 def _key(machine: MachineFacts, places: list[str]) -> str:
@@ -212,7 +216,7 @@ def _program(
             "folder": str(folder),
             "bytes": size,
             "seconds": options.scale * _DISK_SECONDS,
-            "index": 0 if _places(["cuda"], machine) else None,
+            "index": 0 if isinstance(gpu_numbered(machine, 0), str) else None,
         }
     return "cuda_child", {
         "index": index,
