@@ -3,14 +3,16 @@
 Only files that a probe asked for, and environment variables and packages of this field only.
 """
 
+import contextlib
 import json
 import os
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from trackside.machine.doctor.probe import examine
-from trackside.machine.doctor.system import GPUS_FILE, PYTHON_FILE, System
+from trackside.machine.doctor.system import GPUS_FILE, PYTHON_FILE, ROOM_FILE, System, Unreadable
 from trackside.machine.gpu_state import read_gpus
 from trackside.machine.system_files import Unknown
 
@@ -42,8 +44,17 @@ def main(folder: Path) -> None:
     gpus = read_gpus()
     document = {"unknown": vars_of(gpus)} if isinstance(gpus, Unknown) else {"gpus": gpus}
     _write(folder / GPUS_FILE, json.dumps(document, indent=1, sort_keys=True))
+    _write(folder / ROOM_FILE, json.dumps({"folders": _rooms(system)}, indent=1, sort_keys=True))
     packages = {name: version for name, version in system.packages.items() if _PACKAGES.fullmatch(name)}
     _write(folder / PYTHON_FILE, json.dumps({"packages": packages}, indent=1, sort_keys=True))
+
+
+def _rooms(system: System) -> dict[str, dict[str, int]]:
+    found = {}
+    for folder in system.rooms:
+        with contextlib.suppress(Unreadable):
+            found[folder] = asdict(system.room(folder))
+    return found
 
 
 def vars_of(unknown: Unknown) -> dict[str, str]:

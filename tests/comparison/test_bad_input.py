@@ -430,14 +430,19 @@ def test_a_candidate_whose_name_is_no_text_is_judged_like_any_other(judge: Calla
 
 HOPS = """
 if os.fork() == 0:
-    until = time.monotonic() + 2
+    until = time.monotonic() + 20
     while time.monotonic() < until:
         if os.fork(): os._exit(0)
+        {hop}
 os.wait()
+time.sleep(1)
 """
 
 
-def test_processes_that_start_the_next_and_end_are_counted(crew: Crew, judge: Callable[..., Judged]) -> None:
+@pytest.mark.parametrize("hop", ["pass", "os.setsid()"])
+def test_processes_that_start_the_next_and_end_are_counted_and_ended(
+    hop: str, crew: Crew, judge: Callable[..., Judged]
+) -> None:
     """Looked for one by one in /proc they are hardly ever found."""
     seen: list[int] = []
     sweep = crew.fleet.sweep
@@ -450,7 +455,7 @@ def test_processes_that_start_the_next_and_end_are_counted(crew: Crew, judge: Ca
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crew.fleet, "sweep", look)
         judge("")
-        judge(HOPS + "time.sleep(1)")
+        judge(HOPS.format(hop=hop))
     assert seen[1] - seen[0] > 50_000_000
 
 

@@ -1,5 +1,6 @@
 """A real GPU where there is one, a stand-in for pynvml where there is none, and made-up machines to read."""
 
+import ctypes
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,15 @@ class FakeNvmlError(Exception):
     pass
 
 
+class _FabricInfo(ctypes.Structure):
+    _fields_ = (
+        ("clusterUuid", ctypes.c_uint8 * 16),
+        ("status", ctypes.c_uint),
+        ("cliqueId", ctypes.c_uint32),
+        ("state", ctypes.c_uint8),
+    )
+
+
 class FakePynvml:
     """Answers of one H200, in the shapes of nvidia-ml-py; `refused` names functions that fail as NVML's do.
 
@@ -35,12 +45,15 @@ class FakePynvml:
     """
 
     NVMLError = FakeNvmlError
+    c_nvmlGpuFabricInfo_t = _FabricInfo
 
     def __init__(self) -> None:
         self.refused: set[str] = set()
         self.processes: list[tuple[int, int | None]] = []
         self.reasons = 0x4
         self.violations = {0: 5_000_000_000, 1: 0}
+        self.fields = {82: 44, 230: 0}
+        self.count = 1
 
     def __getattribute__(self, name: str) -> object:
         if name.startswith("nvml") and name in object.__getattribute__(self, "refused"):
@@ -63,10 +76,10 @@ class FakePynvml:
         return f"program-{pid}"
 
     def nvmlDeviceGetCount(self) -> int:
-        return 1
+        return self.count
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        if index:
+        if index >= self.count:
             raise FakeNvmlError("Invalid Argument")
         return "handle"
 
@@ -176,7 +189,44 @@ class FakePynvml:
         return (1, 0, 0, 0)
 
     def nvmlDeviceGetFieldValues(self, handle: str, fieldIds: list[int]) -> list[SimpleNamespace]:
-        return [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(uiVal=0)) for _ in fieldIds]
+        # A count of bytes is of type 3, unsigned long long; the others are of type 1, unsigned.
+        counts = {197: 7 << 40, 198: 9 << 40}
+        return [
+            SimpleNamespace(nvmlReturn=0, valueType=3, value=SimpleNamespace(ullVal=counts[field]))
+            if field in counts
+            else SimpleNamespace(nvmlReturn=0, valueType=1, value=SimpleNamespace(uiVal=self.fields[field]))
+            if field in self.fields
+            else SimpleNamespace(nvmlReturn=3, valueType=0, value=SimpleNamespace(dVal=0.0))
+            for field in fieldIds
+        ]
+
+    def nvmlErrorString(self, result: int) -> str:
+        return "Not Supported"
+
+    def nvmlDeviceGetArchitecture(self, device: str) -> int:
+        return 9
+
+    def nvmlDeviceGetCpuAffinity(self, handle: str, cpuSetSize: int) -> list[int]:
+        return [0xF, 1, *[0] * (cpuSetSize - 2)]
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:
+        return 5_000_000
+
+    def nvmlSystemGetConfComputeState(self) -> SimpleNamespace:
+        return SimpleNamespace(environment=0, ccFeature=0, devToolsMode=0)
+
+    def nvmlDeviceGetGpuFabricInfo(self, device: str, gpuFabricInfo: object) -> int:
+        gpuFabricInfo._obj.state = 3  # type: ignore[attr-defined]
+        return 0
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, device1: str, device2: str) -> int:
+        return 50
+
+    def nvmlDeviceGetP2PStatus(self, device1: str, device2: str, p2pIndex: int) -> int:
+        return 0 if p2pIndex == 2 else 3
+
+    def nvmlDeviceGetNvLinkVersion(self, device: str, link: int) -> int:
+        return 7
 
     def nvmlDeviceGetNvLinkState(self, device: str, link: int) -> int:
         if link >= 18:

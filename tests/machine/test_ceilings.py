@@ -125,6 +125,39 @@ def test_gpu_bounds_are_the_best_repetition_and_free_of_launches(monkeypatch: py
     assert (found.cache_bytes, found.n) == (64_000_000, 1)
 
 
+def kept_ceilings(folder: Path, place: str, gpus: dict[str, str | int], **best: float) -> None:
+    rows = [{"place": place, "name": name.replace("_", " "), "best": value} for name, value in best.items()]
+    path = folder / f"{ceilings.KEPT}{ceilings.fingerprint(facts())}-{place.replace(':', '')}-v1.json"
+    path.write_text(json.dumps({"ceilings": rows, "gpus": gpus}))
+
+
+def test_what_the_ceilings_verb_measured_raises_a_bound_and_never_lowers_one(
+    measured: tuple[FloorCeilings, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ceilings, "_measure_cpu", lambda machine, cpus: replace(measured[0], spread=0.0))
+    plain = floor_ceilings("cpu", tmp_path)
+    kept_ceilings(tmp_path, "cpu", {}, memory_read=9e15, memory_write=1.0)
+    found = floor_ceilings("cpu", tmp_path)
+    assert (found.dram_read, found.dram_write) == (9e15, plain.dram_write)
+    assert found.method.endswith("raised to what `trackside ceilings` measured")
+    # All CPUs together were measured there: that is no bound of one, and not raised again by the next call.
+    assert floor_ceilings("cpu", tmp_path, cpus=[0]).dram_read == plain.dram_read
+    (tmp_path / f"{ceilings.KEPT}{ceilings.fingerprint(facts())}-cpu-v1.json").write_text("[1]")
+    assert floor_ceilings("cpu", tmp_path) == plain
+
+
+def test_figures_of_another_gpu_raise_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ceilings, "_child", lambda *arguments: CUDA_ANSWER)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(ceilings, "gpu_numbered", lambda machine, number: "GPU-2")
+    kept_ceilings(tmp_path, "cuda:0", {"cuda:0": "GPU-1"}, memory_copy=9e12, L2_copy=2e13)
+    assert floor_ceilings("cuda:0", tmp_path).dram_read == pytest.approx(4e12)
+    kept_ceilings(tmp_path, "cuda:0", {"cuda:0": "GPU-2"}, memory_copy=9e12, L2_copy=2e13)
+    found = floor_ceilings("cuda:0", tmp_path)
+    assert (found.dram_read, found.dram_write) == (9e12, 9e12)
+    assert (found.cache_read, found.cache_write) == (2e13, 2e13)
+
+
 def test_a_device_of_another_name_is_refused() -> None:
     for name in ("gpu", "cuda:", "cuda:x", "cuda:²", "cuda:٣", "mps"):
         with pytest.raises(TracksideError, match="found --device") as caught:

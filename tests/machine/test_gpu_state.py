@@ -25,12 +25,16 @@ def test_a_gpu_tells_its_limits_links_errors_and_clocks(pynvml: Any) -> None:
     assert gpu["links"][0] == {
         "link": 0,
         "active": True,
+        "version": 7,
         "replay": 0,
         "recovery": 1,
         "crc_flit": 2,
         "crc_data": 3,
     }
     assert gpu["reasons"] == ["SwPowerCap"]
+    assert (gpu["architecture"], gpu["near_cpus"]) == ("Hopper", [0, 1, 2, 3, 64])
+    assert (gpu["memory_temperature"], gpu["energy_j"], gpu["recovery_action"]) == (44, 5000.0, 0)
+    assert (gpu["fabric"], gpu["confidential"], gpu["peers"]) == ("completed", False, [])
     assert gpu["unknown"] == {}
 
 
@@ -40,6 +44,29 @@ def test_what_a_gpu_refuses_is_named_with_nvmls_words(pynvml: Any) -> None:
     assert "remapped_rows" not in gpu
     assert gpu["unknown"] == {"remapped_rows": "Not Supported"}
     assert gpu["links"] == []
+
+
+def test_a_field_that_a_gpu_does_not_have_is_named_with_nvmls_words(pynvml: Any) -> None:
+    del pynvml.fields[82]
+    (gpu,) = read_gpus()  # type: ignore[misc]
+    assert gpu["unknown"] == {"memory_temperature": "Not Supported"}
+
+
+def test_each_gpu_tells_the_way_to_the_others(pynvml: Any) -> None:
+    pynvml.count = 3
+    found = read_gpus()
+    assert not isinstance(found, Unknown)
+    assert [peer["index"] for peer in found[1]["peers"]] == [0, 2]
+    assert found[1]["peers"][0] == {
+        "index": 0,
+        "path": "the link between sockets",
+        "peer_access": False,
+        "nvlink": True,
+    }
+    pynvml.refused |= {"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"}
+    again = read_gpus()
+    assert not isinstance(again, Unknown)
+    assert again[0]["peers"][0] == {"index": 1, "path": None, "peer_access": None, "nvlink": None}
 
 
 def test_without_a_driver_the_answer_says_why(pynvml: Any) -> None:
@@ -56,7 +83,17 @@ def test_our_enumerations_are_nvmls() -> None:
     )
     assert (gpu_state._VOLATILE, gpu_state._AGGREGATE) == (real.NVML_VOLATILE_ECC, real.NVML_AGGREGATE_ECC)
     assert gpu_state._MOST_LINKS == real.NVML_NVLINK_MAX_LINKS
-    assert gpu_state._RECOVERY_ACTION_FIELD == real.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+    assert gpu_state._FIELD_RECOVERY_ACTION == real.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+    assert gpu_state._FIELD_MEMORY_TEMPERATURE == real.NVML_FI_DEV_MEMORY_TEMP
+    for number, name in gpu_state._ARCHITECTURES.items():
+        assert getattr(real, f"NVML_DEVICE_ARCH_{name.upper()}") == number
+    levels = ("INTERNAL", "SINGLE", "MULTIPLE", "HOSTBRIDGE", "NODE", "SYSTEM")
+    assert list(gpu_state._PATHS) == [getattr(real, f"NVML_TOPOLOGY_{level}") for level in levels]
+    states = ("NOT_SUPPORTED", "NOT_STARTED", "IN_PROGRESS", "COMPLETED")
+    assert list(gpu_state._FABRIC_STATES) == [getattr(real, f"NVML_GPU_FABRIC_STATE_{s}") for s in states]
+    # The bindings have a comma too many behind the first of these.
+    assert real.NVML_P2P_CAPS_INDEX_READ in (gpu_state._PEER_READ, (gpu_state._PEER_READ,))
+    assert gpu_state._PEER_NVLINK == real.NVML_P2P_CAPS_INDEX_NVLINK
     for name, number in gpu_state._LINK_ERRORS.items():
         assert getattr(real, f"NVML_NVLINK_ERROR_DL_{name.upper()}") == number
 

@@ -18,6 +18,8 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 BUSY_MACHINE = {
     "proc/stat": "cpu  9 9 9 9 9 9 9 9\ncpu0 100 0 50 800 10 1 2 30 7 0\ncpu1 10 0 5 80 1 0 0 4 0 0\nintr\n",
     "proc/pressure/cpu": "some avg10=0.69 avg60=0.67 avg300=0.21 total=3500000\nfull avg10=0 total=0\n",
+    "proc/pressure/memory": "some avg10=0.00 avg60=0.00 avg300=0.00 total=250000\nfull avg10=0 total=0\n",
+    "proc/pressure/io": "some avg10=0.10 avg60=0.02 avg300=0.00 total=1500000\nfull avg10=0 total=0\n",
     "proc/loadavg": "1.50 0.70 0.38 3/120 4242\n",
     "proc/self/cgroup": "0::/job\n",
     "proc/self/mountinfo": "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
@@ -42,6 +44,8 @@ def test_every_source_of_a_linux_machine_becomes_a_column(machine: MakeMachine) 
             "cpu.steal.0": 30 * TICK,
             "cpu.steal.1": 4 * TICK,
             "cpu.pressure": 3.5,
+            "memory.pressure": 0.25,
+            "io.pressure": 1.5,
             "cpu.load": 1.5,
             "cpu.running": 3.0,
             "cpu.throttled_periods": 4.0,
@@ -83,8 +87,9 @@ def test_missing_sources_are_named(tmp_path: Path) -> None:
     assert sampler.columns == []
     named = {entry.what for entry in sampler.unknown}
     assert named == {
-        "cpu steal and busy time", "cpu pressure", "cpu load", "cpu throttling", "cpu frequency"
-    }  # fmt: skip
+        *("cpu steal and busy time", "cpu pressure", "memory pressure", "io pressure"),
+        *("cpu load", "cpu throttling", "cpu frequency"),
+    }
 
 
 def test_a_source_that_opens_but_cannot_be_read_is_named_and_not_left_open(machine: MakeMachine) -> None:
@@ -114,6 +119,10 @@ def test_every_nvml_query_becomes_a_column(pynvml: Any, tmp_path: Path) -> None:
             "gpu.memory_mhz": 3201,
             "gpu.power_w": 123.456,
             "gpu.temperature_c": 41,
+            "gpu.memory_temperature_c": 44,
+            "gpu.energy": 5000.0,
+            "gpu.pcie_sent": 7 << 40,
+            "gpu.pcie_received": 9 << 40,
             "gpu.reasons": 0x4,
             "gpu.violation.power": 5.0,
             "gpu.violation.thermal": 0.0,

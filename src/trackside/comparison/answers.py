@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackside.records.errors import TracksideError
 
-__all__ = ["REPORT", "bytes_held", "see_type", "validate", "well_formed"]
+__all__ = [
+    "REPORT",
+    "Times",
+    "bytes_held",
+    "read_leaves",
+    "read_times",
+    "well_formed",
+]
 
 REPORT = "please report this as a defect, with the two files"
 
@@ -35,6 +42,9 @@ _ITEM_BYTES = {
     "bool": 1,
 }
 
+# Eleven days: nothing that anybody waits for.
+_LONGEST_NS = 1e15
+
 # What an answer must hold; `calls` is taken apart where it is used.
 _ANSWERS: dict[str, dict[str, Any]] = {
     "load": {"has_state": bool},
@@ -61,6 +71,53 @@ def well_formed(op: str, answer: dict[str, Any]) -> bool:
     )
 
 
+class Times(NamedTuple):
+    """What a worker says of each call of a slot."""
+
+    ns: list[float]
+    host: list[int]
+    hooks: list[str]
+    bent: list[int]
+    """Inputs whose tensors were left with another shape."""
+    enqueued_ns: int
+    late_ns: list[int]
+    waited: list[int]
+
+
+def read_times(answer: dict[str, Any], count: int, paced: bool) -> Times:
+    """What an answer to `calls` says of `count` calls; KeyError, TypeError, ValueError where it is bad."""
+    ns = [float(t) for t in answer["ns"]]
+    host = [int(t) for t in answer["host"]]
+    hooks = [str(h) for h in answer["hooks"]]
+    bent = [int(i) for i in answer["bent"]]
+    enqueued, late = int(answer["enqueued"]), [int(t) for t in answer["late"]]
+    waited = [int(bool(t)) for t in answer["waited"]]
+    if len(ns) != count or len(host) != count or not all(0 < t < _LONGEST_NS for t in ns):
+        raise ValueError("times")
+    if len(late) != (count if paced else 0) or len(waited) not in (0, count):
+        raise ValueError("paced calls")
+    if not all(0 <= t < _LONGEST_NS for t in (*host, *late, enqueued)):
+        raise ValueError("host's times")
+    return Times(ns, host, hooks, bent, enqueued, late, waited)
+
+
+def read_leaves(
+    answer: dict[str, Any], count: int, capacity: int, from_baseline: bool
+) -> list[list[dict[str, Any]]]:
+    """The outputs of each of `count` calls, every fact checked; raises what is wrong with them."""
+    found: list[list[dict[str, Any]]] = []
+    for entry in answer["leaves"]:
+        facts = found[-1] if entry == "same" else entry
+        for fact in facts:
+            if from_baseline:
+                _see_type(fact)
+            _validate(fact, capacity)
+        found.append(facts)
+    if len(found) != count:
+        raise ValueError("count")
+    return found
+
+
 def _is_digest(value: Any) -> bool:
     return (
         isinstance(value, list)
@@ -70,7 +127,7 @@ def _is_digest(value: Any) -> bool:
     )
 
 
-def see_type(fact: dict[str, Any]) -> None:
+def _see_type(fact: dict[str, Any]) -> None:
     """Raise an error about the baseline where its output's type is none that can be read as numbers."""
     if fact["kind"] == "tensor" and fact["dtype"] not in _ITEM_BYTES:
         raise TracksideError(
@@ -81,7 +138,7 @@ def see_type(fact: dict[str, Any]) -> None:
         )
 
 
-def validate(fact: Any, capacity: int) -> None:
+def _validate(fact: Any, capacity: int) -> None:
     """Facts come from the candidate's process: types and bounds are checked before anyone uses them."""
     if not isinstance(fact, dict) or not isinstance(fact["path"], str) or not isinstance(fact["kind"], str):
         raise TypeError("leaf")

@@ -12,23 +12,17 @@ from typing import Any, NoReturn
 
 from trackside.comparison import answers
 from trackside.comparison.checks import Ledger
+from trackside.comparison.rooms import room_for, room_of, widest_room
 from trackside.records.errors import ErrorKind, TracksideError
 from trackside.workload.channel import ChannelTimeout
 from trackside.workload.fleet import Fleet, Process, ProcessFailed, Template
-from trackside.workload.memory import ALIGN, ArenaShape, align, host_file
+from trackside.workload.memory import ArenaShape, host_file
 
-__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot", "room_for"]
+__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot"]
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 _REFERENCE_TIMEOUT = 300.0
 _START_TIMEOUT = 60.0
-
-# Up to this many bytes, slots have room for four times what the baseline's outputs span; beyond it for twice.
-_SMALL_OUTPUT = 64 << 20
-# Beyond this, memory is what runs out: little more than is needed.
-_HUGE_OUTPUT = 1 << 30
-# How far a candidate's outputs may be spread: views of one large result span all of it.
-_WIDEST, _WIDE_BYTES = 16, 64 << 20
 
 # Flushes before an untimed call on a GPU: some 300 µs, so that what starts before its inputs are there shows.
 _FLUSHES = 4
@@ -441,19 +435,7 @@ class Bench:
                 "protocol-intact", "the candidate wrote past the end of a slot of shared memory"
             )
         try:
-            times = [float(t) for t in answer["ns"]]
-            host = [int(t) for t in answer["host"]]
-            hooks = [str(h) for h in answer["hooks"]]
-            bent = [int(i) for i in answer["bent"]]
-            enqueued, late = int(answer["enqueued"]), [int(t) for t in answer["late"]]
-            if len(times) != count or len(host) != count or not all(0 < t < 1e15 for t in times):
-                raise ValueError("times")
-            waited = [int(bool(t)) for t in answer["waited"]]
-            if len(late) != (count if paced else 0) or len(waited) not in (0, count):
-                raise ValueError("paced calls")
-            if not all(0 <= t < 1e15 for t in (*host, *late, enqueued)):
-                raise ValueError("host's times")
-            times, host = [times[i] for i in shown], [host[i] for i in shown]
+            times = answers.read_times(answer, count, paced)
         except (KeyError, TypeError, ValueError, OverflowError):
             if arm.name == CANDIDATE:
                 self.ledger.failed("protocol-intact", "the candidate's answer to `calls` is malformed")
@@ -461,18 +443,18 @@ class Bench:
                 "internal", f"the {arm.name}'s answer to `calls` is malformed", answers.REPORT
             ) from None
         if arm.name == BASELINE:
-            self.bent_inputs.update(bent)
-        elif not self.bent_inputs.issuperset(bent):
+            self.bent_inputs.update(times.bent)
+        elif not self.bent_inputs.issuperset(times.bent):
             self.ledger.failed(
                 "inputs-unchanged",
-                f"input {min(set(bent) - self.bent_inputs)}: the caller's tensor was left with another "
+                f"input {min(set(times.bent) - self.bent_inputs)}: the caller's tensor was left with another "
                 "shape, stride or place",
             )
         made = [
-            Call(c, s, d, f, t, h)
-            for c, s, d, f, t, h in zip(calls, sets, seeds, leaves, times, host, strict=True)
+            Call(call, set_, seed, facts, times.ns[i], times.host[i])
+            for call, set_, seed, facts, i in zip(calls, sets, seeds, leaves, shown, strict=True)
         ]
-        return Slot(made, t3 - t0, enqueued, hooks, late, waited, max(sizes))
+        return Slot(made, t3 - t0, times.enqueued_ns, times.hooks, times.late_ns, times.waited, max(sizes))
 
     def run_idle(self, arm: Arm, count: int, flushes: int, paced: bool = False) -> int:
         """What an arm takes on the judge's clock for so many calls when it makes none, in ns."""
@@ -543,17 +525,7 @@ class Bench:
                 "workload", f"the {arm.name} leaves {detail}", "close the mode before `run` returns"
             )
         try:
-            found: list[list[dict[str, Any]]] = []
-            for entry in answer["leaves"]:
-                facts = found[-1] if entry == "same" else entry
-                for fact in facts:
-                    if arm.name == BASELINE:
-                        answers.see_type(fact)
-                    answers.validate(fact, self.output_bytes)
-                found.append(facts)
-            if len(found) != count:
-                raise ValueError("count")
-            return found
+            return answers.read_leaves(answer, count, self.output_bytes, arm.name == BASELINE)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             if arm.name == CANDIDATE:
                 self.ledger.failed(
@@ -579,7 +551,7 @@ class Bench:
         bounds; beyond them they stay unread, which rejects it. That it sees inputs twice happens a few times
         at most, since room grows by a factor.
         """
-        needed = max(map(_room_of, found))
+        needed = max(map(room_of, found))
         unread = any(f["kind"] == "tensor" and not f["copied"] for facts in found for f in facts)
         if not unread or needed <= self.output_bytes:
             return False
@@ -592,7 +564,7 @@ class Bench:
         self.ask("forget", sets=[], calls=[call.id for call in standard.calls])
         if needed <= self.output_bytes:
             return True
-        if needed > max(_WIDE_BYTES, _WIDEST * max(_room_of(call.leaves) for call in standard.calls)):
+        if needed > widest_room(call.leaves for call in standard.calls):
             return False
         self.enlarge(2 * needed)
         return True
@@ -620,17 +592,6 @@ class Bench:
             sets=sorted({c.set for s in slots for c in s.calls}),
             calls=[c.id for s in slots for c in s.calls],
         )
-
-
-def room_for(need: int) -> int:
-    """Room in a slot for outputs that span so many bytes: for a candidate's padding too, and longer ones."""
-    if need > _HUGE_OUTPUT:
-        return need + need // 8
-    return (4 if need <= _SMALL_OUTPUT else 2) * need + (1 << 16)
-
-
-def _room_of(facts: Sequence[dict[str, Any]]) -> int:
-    return sum(align(f["span"], ALIGN) for f in facts if f["kind"] == "tensor")
 
 
 def _folder(path: Path) -> Path:

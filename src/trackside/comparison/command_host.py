@@ -26,7 +26,7 @@ import trackside
 from trackside.records.errors import TracksideError
 from trackside.workload import sandbox
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
-from trackside.workload.supervisor import descendants, signal_name
+from trackside.workload.supervisor import CALM_READINGS, descendants, end_below, signal_name
 
 if TYPE_CHECKING:
     from trackside.store.runs import Run
@@ -355,17 +355,13 @@ def _end_tree(group: int | None = None) -> list[resource.struct_rusage]:
     if group is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+    deadline, calm = time.monotonic() + 10, 0
+    while time.monotonic() < deadline and calm < CALM_READINGS:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.wait4(-1, os.WNOHANG))[0]:
                 used.append(ended[2])
-        pids = descendants(os.getpid())
-        if not pids:
-            break
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        calm = 0 if descendants(os.getpid()) else calm + 1
+        end_below(os.getpid(), ())
         time.sleep(0.005)
     return used
 

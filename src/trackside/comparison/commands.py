@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import random
 import secrets
 import tempfile
@@ -26,13 +25,12 @@ from trackside.comparison.command_host import Host
 from trackside.comparison.command_identity import identify, parse_command
 from trackside.comparison.command_outputs import compare as compare_outputs
 from trackside.comparison.command_reading import read_commands
+from trackside.comparison.command_record import environment, measured_fields
 from trackside.comparison.command_runs import SEED, Runner, Shot
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.comparison.options import CERTIFIED_PAIRS, QUICK_PAIRS, check_common
-from trackside.comparison.timings import summarise
-from trackside.comparison.verdict import Reading, conclude, ratios
+from trackside.comparison.verdict import Reading, conclude
 from trackside.machine.facts import facts as machine_facts
-from trackside.machine.facts import fingerprint
 from trackside.machine.telemetry import Recorder
 from trackside.records.compare import CompareRecord
 from trackside.records.errors import TracksideError
@@ -527,41 +525,8 @@ class _CommandTrial:
         return self._record("failed")
 
     def _record(self, status: str = "done") -> CompareRecord:
-        options, measurement, reading = self.options, self.measurement, self.reading
+        options, verdict = self.options, self.verdict
         certificate = self._certificate() if status == "done" else "none"
-        timings, memory, statistics = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-        speedup = None
-        if measurement is not None and reading is not None:
-            timings, memory = summarise(measurement, {})
-            bounds = ratios(reading.speed)
-            speedup = bounds | {
-                "confidence": reading.speed.confidence,
-                "metric": "wall",
-                "bounded": bounds["ratio"],
-                "bounded_low": bounds["low"],
-                "bounded_high": bounds["high"],
-                "lie_us": 0.0,
-            }
-            statistics = {
-                "pairs": len(measurement.pairs),
-                "quads": reading.quads,
-                "quads_kept": reading.kept,
-                "calls_per_slot": 1,
-                "delta": self.delta,
-                "total": ratios(reading.total),
-                "candidate_calls": measurement.calls,
-            }
-        environment = {
-            "fingerprint": fingerprint(self.machine),
-            "device": "cpu",
-            "cpus": sorted(os.sched_getaffinity(0)),
-            "cpu": self.machine.cpu.model,
-            "gpus": [gpu.name for gpu in self.machine.gpus],
-            "kernel": self.machine.kernel,
-            "software": asdict(self.machine.software),
-            "folder": str(self.folder),
-        }
-        verdict = self.verdict
         return seal(
             CompareRecord.model_validate(
                 {
@@ -573,7 +538,7 @@ class _CommandTrial:
                     "claim": options.claim,
                     "holds": status == "done"
                     and (verdict == "faster" or (options.claim == "not-slower" and verdict == "equivalent")),
-                    "speedup": speedup,
+                    **measured_fields(self.measurement, self.reading, self.delta),
                     "checks": self.ledger.to_records(),
                     "reasons": self.reasons,
                     "accuracy": {
@@ -583,12 +548,9 @@ class _CommandTrial:
                         "outputs": [],
                         "files": list(self.checked.rows.values()),
                     },
-                    "timings": timings,
-                    "memory": memory,
-                    "statistics": statistics,
                     "baseline": self.identities[BASELINE],
                     "candidate": self.identities[CANDIDATE],
-                    "environment": environment,
+                    "environment": environment(self.machine, self.folder),
                     "telemetry": self.telemetry,
                     "options": options.to_record(),
                     "started": self.started,

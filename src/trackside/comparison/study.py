@@ -9,8 +9,9 @@ from typing import Any
 
 from trackside.comparison import tolerance
 from trackside.comparison.answers import bytes_held
-from trackside.comparison.bench import BASELINE, Arm, Bench, Call, Slot, room_for
+from trackside.comparison.bench import BASELINE, Arm, Bench, Call, Slot
 from trackside.comparison.checks import Ledger
+from trackside.comparison.rooms import room_for
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
 

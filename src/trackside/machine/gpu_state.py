@@ -15,6 +15,23 @@ _THRESHOLD_SHUTDOWN, _THRESHOLD_SLOWDOWN = 0, 1
 _CORRECTED, _UNCORRECTED = 0, 1
 _VOLATILE, _AGGREGATE = 0, 1
 _MOST_LINKS = 36
+_ARCHITECTURES = {5: "Volta", 6: "Turing", 7: "Ampere", 8: "Ada", 9: "Hopper", 10: "Blackwell", 13: "Rubin"}
+_FIELD_MEMORY_TEMPERATURE = 82
+# Since driver 560.
+_FIELD_RECOVERY_ACTION = 230
+# What the way between two GPUs passes through at most.
+_PATHS = {
+    0: "one board",
+    10: "one PCIe switch",
+    20: "several PCIe switches",
+    30: "a host bridge",
+    40: "one NUMA node",
+    50: "the link between sockets",
+}
+_PEER_READ, _PEER_NVLINK = 0, 2
+_FABRIC_STATES = {0: "none", 1: "not started", 2: "in progress", 3: "completed"}
+_AFFINITY_WORDS = 64
+"""Of 64 CPUs each: more than any machine has."""
 _LINK_ERRORS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3}
 
 
@@ -28,14 +45,15 @@ def read_gpus() -> list[dict[str, Any]] | Unknown:
         if isinstance(count, Unknown):
             return count
         driver = nvml.ask("nvmlSystemGetDriverVersion")
-        return [
-            {"index": index, "driver": None if isinstance(driver, Unknown) else driver}
-            | _read_gpu(nvml, index)
-            for index in range(count)
-        ]
+        confidential = nvml.ask("nvmlSystemGetConfComputeState")
+        common = {
+            "driver": None if isinstance(driver, Unknown) else driver,
+            "confidential": None if isinstance(confidential, Unknown) else bool(confidential.ccFeature),
+        }
+        return [{"index": index} | common | _read_gpu(nvml, index, count) for index in range(count)]
 
 
-def _read_gpu(nvml: Nvml, index: int) -> dict[str, Any]:
+def _read_gpu(nvml: Nvml, index: int, count: int) -> dict[str, Any]:
     device = nvml.device(index)
     if isinstance(device, Unknown):
         return {"unknown": {"everything": device.why}}
@@ -45,7 +63,9 @@ def _read_gpu(nvml: Nvml, index: int) -> dict[str, Any]:
     def ask(
         field: str, function: str, *arguments: Any, take: Callable[[Any], Any] = lambda value: value
     ) -> None:
-        value = nvml.ask(function, device, *arguments)
+        note(field, nvml.ask(function, device, *arguments), take)
+
+    def note(field: str, value: Any, take: Callable[[Any], Any] = lambda value: value) -> None:
         if isinstance(value, Unknown):
             missing[field] = value.why
         else:
@@ -58,6 +78,8 @@ def _read_gpu(nvml: Nvml, index: int) -> dict[str, Any]:
     ask("uuid", "nvmlDeviceGetUUID")
     ask("bus_id", "nvmlDeviceGetPciInfo", take=lambda pci: _text(pci.busId).lower())
     ask("compute_capability", "nvmlDeviceGetCudaComputeCapability", take=lambda pair: f"{pair[0]}.{pair[1]}")
+    ask("architecture", "nvmlDeviceGetArchitecture", take=lambda n: _ARCHITECTURES.get(n, f"number {n}"))
+    ask("near_cpus", "nvmlDeviceGetCpuAffinity", _AFFINITY_WORDS, take=_cpus)
     ask("vbios", "nvmlDeviceGetVbiosVersion")
     ask("gsp_firmware", "nvmlDeviceGetGspFirmwareVersion", take=str)
     ask("memory", "nvmlDeviceGetMemoryInfo", take=lambda m: {"total": int(m.total), "used": int(m.used)})
@@ -76,6 +98,8 @@ def _read_gpu(nvml: Nvml, index: int) -> dict[str, Any]:
     ask("power_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", take=_watts)
     ask("enforced_limit_w", "nvmlDeviceGetEnforcedPowerLimit", take=_watts)
     ask("temperature", "nvmlDeviceGetTemperature", TEMPERATURE_GPU, take=int)
+    note("memory_temperature", nvml.field(device, _FIELD_MEMORY_TEMPERATURE), int)
+    ask("energy_j", "nvmlDeviceGetTotalEnergyConsumption", take=lambda millijoules: millijoules / 1000)
     ask("slowdown_at", "nvmlDeviceGetTemperatureThreshold", _THRESHOLD_SLOWDOWN, take=int)
     ask("shutdown_at", "nvmlDeviceGetTemperatureThreshold", _THRESHOLD_SHUTDOWN, take=int)
     for name, which in (("sm", CLOCK_SM), ("memory", CLOCK_MEMORY)):
@@ -83,11 +107,7 @@ def _read_gpu(nvml: Nvml, index: int) -> dict[str, Any]:
         ask(f"{name}_max_mhz", "nvmlDeviceGetMaxClockInfo", which, take=int)
         ask(f"{name}_set_mhz", "nvmlDeviceGetApplicationsClock", which, take=int)
         ask(f"{name}_default_mhz", "nvmlDeviceGetDefaultApplicationsClock", which, take=int)
-    reasons = nvml.clock_reasons(device)
-    if isinstance(reasons, Unknown):
-        missing["reasons"] = reasons.why
-    else:
-        found["reasons"] = reason_names(reasons)
+    note("reasons", nvml.clock_reasons(device), reason_names)
     ask("utilisation", "nvmlDeviceGetUtilizationRates", take=lambda rates: int(rates.gpu))
     ask("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration", take=int)
     ask("pcie_max_gen", "nvmlDeviceGetMaxPcieLinkGeneration", take=int)
@@ -98,23 +118,33 @@ def _read_gpu(nvml: Nvml, index: int) -> dict[str, Any]:
         ask(f"ecc_{name}", "nvmlDeviceGetTotalEccErrors", kind, _VOLATILE, take=int)
         ask(f"ecc_{name}_ever", "nvmlDeviceGetTotalEccErrors", kind, _AGGREGATE, take=int)
     ask("remapped_rows", "nvmlDeviceGetRemappedRows", take=_remapped)
-    ask("recovery_action", "nvmlDeviceGetFieldValues", [_RECOVERY_ACTION_FIELD], take=_recovery)
+    note("recovery_action", nvml.field(device, _FIELD_RECOVERY_ACTION), int)
+    note("fabric", nvml.fabric_state(device), lambda state: _FABRIC_STATES.get(state, f"state {state}"))
     found["links"] = _links(nvml, device)
-    processes = nvml.processes(device)
-    if isinstance(processes, Unknown):
-        missing["processes"] = processes.why
-    else:
-        found["processes"] = processes
+    found["peers"] = [_peer(nvml, device, other) for other in range(count) if other != index]
+    note("processes", nvml.processes(device))
     return found | {"unknown": missing}
 
 
-# NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, since driver 560.
-_RECOVERY_ACTION_FIELD = 230
+def _cpus(words: Any) -> list[int]:
+    """CPUs beside the GPU's PCIe root, from a bit mask."""
+    return [64 * number + bit for number, word in enumerate(words) for bit in range(64) if word >> bit & 1]
 
 
-def _recovery(values: Any) -> int | None:
-    value = values[0]
-    return int(value.value.uiVal) if value.nvmlReturn == 0 else None
+def _peer(nvml: Nvml, device: object, other: int) -> dict[str, Any]:
+    """The way to another GPU, and whether each may read the other's memory; None where NVML does not say."""
+    row: dict[str, Any] = {"index": other, "path": None, "peer_access": None, "nvlink": None}
+    there = nvml.device(other)
+    if isinstance(there, Unknown):
+        return row
+    path = nvml.ask("nvmlDeviceGetTopologyCommonAncestor", device, there)
+    if not isinstance(path, Unknown):
+        row["path"] = _PATHS.get(path, f"level {path}")
+    for name, capability in (("peer_access", _PEER_READ), ("nvlink", _PEER_NVLINK)):
+        status = nvml.ask("nvmlDeviceGetP2PStatus", device, there, capability)
+        if not isinstance(status, Unknown):
+            row[name] = status == 0
+    return row
 
 
 def _remapped(rows: Any) -> dict[str, int]:
@@ -129,6 +159,9 @@ def _links(nvml: Nvml, device: object) -> list[dict[str, Any]]:
         if isinstance(state, Unknown):
             continue
         row: dict[str, Any] = {"link": link, "active": bool(state)}
+        version = nvml.ask("nvmlDeviceGetNvLinkVersion", device, link)
+        if not isinstance(version, Unknown):
+            row["version"] = int(version)
         for name, counter in _LINK_ERRORS.items():
             value = nvml.ask("nvmlDeviceGetNvLinkErrorCounter", device, link, counter)
             if not isinstance(value, Unknown):

@@ -1,5 +1,6 @@
 """The one door to NVML: every question answers with a value or with an `Unknown`, never with an exception."""
 
+import ctypes
 import importlib
 from types import TracebackType
 from typing import Any, Self, TypedDict
@@ -27,6 +28,8 @@ CLOCK_MEMORY = 2
 TEMPERATURE_GPU = 0
 POLICY_POWER = 0
 POLICY_THERMAL = 1
+# Members of the union that a field's value is, by the type that NVML says it has.
+_VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 REASONS = {
     0x1: "GpuIdle",
@@ -107,6 +110,26 @@ class Nvml:
         if isinstance(reasons, Unknown):  # drivers before 535 have the old name only
             reasons = self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", device)
         return reasons
+
+    def field(self, device: object, number: int) -> Any:
+        """The value of one of NVML's numbered fields, or an Unknown."""
+        answer = self.ask("nvmlDeviceGetFieldValues", device, [number])
+        if isinstance(answer, Unknown):
+            return answer
+        (found,) = answer
+        if found.nvmlReturn != 0:
+            words = self.ask("nvmlErrorString", found.nvmlReturn)
+            return Unknown(f"field {number}", words if isinstance(words, str) else str(found.nvmlReturn))
+        return getattr(found.value, _VALUES[found.valueType])
+
+    def fabric_state(self, device: object) -> Any:
+        """How far the GPU has come in joining its NVLink fabric, as NVML's number, or an Unknown."""
+        try:
+            info = self._library.c_nvmlGpuFabricInfo_t()
+        except AttributeError:
+            return Unknown("fabric", "the installed nvidia-ml-py does not know it")
+        answer = self.ask("nvmlDeviceGetGpuFabricInfo", device, ctypes.byref(info))
+        return answer if isinstance(answer, Unknown) else int(info.state)
 
     def processes(self, device: object) -> list[GpuProcess] | Unknown:
         """Processes with a compute context on the GPU. Pids are the driver's: in a container, the host's."""

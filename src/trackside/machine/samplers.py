@@ -27,6 +27,9 @@ Kind = Literal["gauge", "time", "count", "flags"]
 _PROCESSES_EVERY_NS = 1_000_000_000
 _SLOW_QUERY_NS, _SLOW_EVERY_NS = 50_000, 500_000_000
 
+# Numbers of NVML's fields.
+_FIELD_MEMORY_TEMPERATURE, _FIELD_PCIE_SENT, _FIELD_PCIE_RECEIVED = 82, 197, 198
+
 # More CPUs' frequencies would say the same at a cost: on some machines each read interrupts that CPU.
 _MAX_FREQUENCY_FILES = 8
 
@@ -73,6 +76,12 @@ class _OpenFile:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+
+def _stalled(pressure: _OpenFile) -> list[float]:
+    """Seconds in which some task waited, since the start of the machine."""
+    some = pressure.read().split(b"\n", 1)[0]
+    return [int(some.rsplit(b"total=", 1)[1]) / 1e6]
 
 
 class CpuSampler:
@@ -157,16 +166,12 @@ class CpuSampler:
         )
 
     def _add_pressure(self) -> None:
-        pressure = self._open("proc/pressure/cpu")
-        if isinstance(pressure, Unknown):
-            self.unknown.append(Unknown("cpu pressure", f"/proc/pressure/cpu: {pressure.why}"))
-            return
-
-        def read() -> list[float]:
-            some = pressure.read().split(b"\n", 1)[0]
-            return [int(some.rsplit(b"total=", 1)[1]) / 1e6]
-
-        self._add([Column("cpu.pressure", "s", "time")], read)
+        for what in ("cpu", "memory", "io"):
+            pressure = self._open(f"proc/pressure/{what}")
+            if isinstance(pressure, Unknown):
+                self.unknown.append(Unknown(f"{what} pressure", f"/proc/pressure/{what}: {pressure.why}"))
+            else:
+                self._add([Column(f"{what}.pressure", "s", "time")], partial(_stalled, pressure))
 
     def _add_load(self) -> None:
         load = self._open("proc/loadavg")
@@ -260,6 +265,13 @@ class GpuSampler:
         self._add(Column("gpu.power_w", "W", "gauge"), ask("nvmlDeviceGetPowerUsage"), scale=1e-3)
         temperature = ask("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
         self._add(Column("gpu.temperature_c", "°C", "gauge"), temperature)
+        heat = partial(nvml.field, device, _FIELD_MEMORY_TEMPERATURE)
+        self._add(Column("gpu.memory_temperature_c", "°C", "gauge"), heat)
+        energy = ask("nvmlDeviceGetTotalEnergyConsumption")
+        self._add(Column("gpu.energy", "J", "count"), energy, scale=1e-3)
+        # Counters: NVML's other way to ask for PCIe traffic watches it for 20 ms each time.
+        for name, number in (("sent", _FIELD_PCIE_SENT), ("received", _FIELD_PCIE_RECEIVED)):
+            self._add(Column(f"gpu.pcie_{name}", "bytes", "count"), partial(nvml.field, device, number))
         self._add(Column("gpu.reasons", "", "flags"), partial(nvml.clock_reasons, device))
         for name, policy in (("power", POLICY_POWER), ("thermal", POLICY_THERMAL)):
             violation = ask("nvmlDeviceGetViolationStatus", policy)

@@ -58,6 +58,8 @@ class CeilingsRecord(Record):
     schema_: Literal["trackside.ceilings/1"] = Field("trackside.ceilings/1", alias="schema")
     fingerprint: str
     places: list[str]
+    gpus: dict[str, str | int] = Field(default_factory=dict)
+    """Which GPU `cuda:N` was, by its UUID: CUDA_VISIBLE_DEVICES decides that anew each time."""
     ceilings: list[Ceiling]
     sustained: list[Sustained]
     skipped: list[Skipped]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -59,7 +59,9 @@ def _rows(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "GPUs", "none"
     states = {state["index"]: state for state in record["gpu_states"]}
     for gpu in facts["gpus"]:
-        yield f"GPU {gpu['index']}", _gpu(gpu, states.get(gpu["index"], {}))
+        state = states.get(gpu["index"], {})
+        yield f"GPU {gpu['index']}", _gpu(gpu, state)
+        yield from (("", text) for text in _ways(state))
     yield "software", _software(facts["software"], around["libraries"])
     for profiler in around["profilers"]:
         if profiler["path"]:
@@ -116,7 +118,8 @@ def _host_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _gpu(gpu: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     parts = [gpu["name"] or "unknown", _bytes(gpu["memory_bytes"])]
     if gpu["compute_capability"]:
-        parts.append(f"compute capability {gpu['compute_capability']}")
+        family = f"{state['architecture']}, " if state.get("architecture") else ""
+        parts.append(f"{family}compute capability {gpu['compute_capability']}")
     if gpu["power_limit_w"]:
         parts.append(f"{gpu['power_limit_w']:.0f} W")
     if state.get("sm_max_mhz"):
@@ -138,6 +141,31 @@ def _gpu(gpu: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     if state.get("processes"):
         parts.append(f"{len(state['processes'])} processes on it")
     return ", ".join(parts)
+
+
+def _ways(state: Mapping[str, Any]) -> Iterator[str]:
+    """What lies between a GPU, the processors and the other GPUs."""
+    if state.get("near_cpus"):
+        yield f"near CPUs {_ranges(state['near_cpus'])}"
+    alike: dict[str, list[int]] = {}
+    for peer in state.get("peers", ()):
+        access = {True: "peer access", False: "no peer access", None: "peer access unknown"}
+        words = [access[peer["peer_access"]]]
+        words += ["NVLink"] if peer["nvlink"] else [f"over {peer['path']}"] if peer["path"] else []
+        alike.setdefault(", ".join(words), []).append(peer["index"])
+    for way, others in alike.items():
+        yield f"to GPU {_ranges(others)}: {way}"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """`0-3, 8` for 0, 1, 2, 3 and 8."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def _software(software: Mapping[str, Any], libraries: Mapping[str, str]) -> str:

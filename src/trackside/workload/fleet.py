@@ -21,11 +21,14 @@ from trackside.records.errors import TracksideError
 from trackside.store.runs import Run
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
 from trackside.workload.supervisor import (
+    CALM_READINGS,
     descendants,
+    end_below,
     parents_below,
     remove_tree,
     signal_name,
     stat_fields,
+    state_of,
 )
 
 __all__ = ["Fleet", "Process", "ProcessFailed", "Template"]
@@ -35,6 +38,8 @@ _FREEZE_SECONDS = 2.0
 # What starting a process takes; one that starts the next and ends, on and on, hardly uses more.
 _START_NS = 200_000
 _CALM_READINGS, _CALM_SECONDS = 2, 20e-6
+_SWEEPS = 100
+"""Rounds of ending what a trial left: some 2 s."""
 # Enough of the environment to find interpreters, compilers and the CUDA libraries; no secrets.
 _KEPT_VARIABLES = (
     "PATH",
@@ -80,13 +85,9 @@ def _ended_below_ns(pid: int) -> int:
 
 
 def _state(pid: int) -> str:
-    """The letter of proc(5): T stopped, Z a zombie; X also when there is no such process.
-
-    One whose first thread alone has ended is called a zombie by the kernel, and works on: here it is R.
-    """
+    """As `state_of`; X when there is no such process."""
     try:
-        fields = stat_fields(pid)
-        return "R" if fields[0] == b"Z" and int(fields[17]) > 1 else fields[0].decode()
+        return state_of(stat_fields(pid))
     except (OSError, IndexError):
         return "X"
 
@@ -444,12 +445,16 @@ class Fleet:
 
     def _ask_ended(self) -> int:
         """CPU time in ns of orphans that have ended, each counted with a little that its start took."""
+        answer = self._ask_supervisor("ended")
+        return int(answer["cpu_ns"]) + _START_NS * int(answer["orphans"]) if answer else 0
+
+    def _ask_supervisor(self, op: str) -> dict[str, Any]:
+        """The supervisor's answer; empty where it has gone, as it does with the run."""
         try:
-            self._supervisor.send({"op": "ended"})
-            answer = self._supervisor.receive(10)
+            self._supervisor.send({"op": op})
+            return self._supervisor.receive(10)
         except (ChannelClosed, ChannelTimeout, ChannelForged):
-            return 0
-        return int(answer["cpu_ns"]) + _START_NS * int(answer["orphans"])
+            return {}
 
     def someone_forked(self) -> bool:
         """Whether any process or thread was started since the last call; cheap, unlike `strangers`."""
@@ -466,14 +471,13 @@ class Fleet:
         """End whatever a trial left behind, templates aside, and remove what it wrote."""
         for process in list(self._watched):
             process.kill()
-        for _ in range(50):
-            strangers = self.strangers([])
-            if not strangers:
+        calm = 0
+        for _ in range(_SWEEPS):
+            alive = end_below(self._process.pid, self._template_pids | self._awake_pids)
+            calm = 0 if alive else calm + 1
+            if calm == CALM_READINGS:
                 break
-            for pid in strangers:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.01)
+            self._ask_supervisor("chase")
         if self.scope != self.folder:
             remove_tree(self.scope)
 

@@ -14,16 +14,29 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from trackside.workload import sandbox
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged
 
-__all__ = ["descendants", "main", "parents_below", "remove_tree", "signal_name", "stat_fields"]
+__all__ = [
+    "CALM_READINGS",
+    "descendants",
+    "end_below",
+    "main",
+    "parents_below",
+    "remove_tree",
+    "signal_name",
+    "stat_fields",
+    "state_of",
+]
 
 
-_REAP_SECONDS = 0.5
+_REAP_SECONDS, _CHASE_SECONDS = 0.5, 0.01
+CALM_READINGS = 3
+"""Readings of /proc without a process of ours that mean there is none: one that hops can be missed."""
 _own: set[int] = set()
 """Processes that this one started itself."""
 _ended = {"orphans": 0, "cpu_ns": 0}
@@ -56,6 +69,9 @@ def main(argv: list[str]) -> None:
             elif request["op"] == "ended":
                 _reap()
                 channel.send(dict(_ended))
+            elif request["op"] == "chase":
+                _chase(_own)
+                channel.send({"ok": True})
             elif request["op"] == "fallback":
                 fallback = request
                 channel.send({"ok": True})
@@ -120,21 +136,53 @@ def descendants(root: int) -> list[int]:
 
 def parents_below(root: int) -> dict[int, int]:
     """The parent of every process below `root`, from one reading of /proc; parents come first."""
+    return {pid: int(fields[1]) for pid, fields in _stats_below(root).items()}
+
+
+def end_below(root: int, spared: Collection[int]) -> int:
+    """Kill what one reading of /proc shows below `root`; returns how many of these were alive.
+
+    With its process group: one that starts the next and ends is gone before the signal, its group is not.
+    """
+    found = _stats_below(root)
+    shared = {os.getpgid(root)} | {int(found[pid][2]) for pid in spared if pid in found}
+    alive = 0
+    for pid, fields in found.items():
+        if pid in spared:
+            continue
+        alive += state_of(fields) not in "ZX"
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        if (group := int(fields[2])) not in shared:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+    return alive
+
+
+def state_of(fields: list[bytes]) -> str:
+    """The letter of proc(5): T stopped, Z a zombie.
+
+    One whose first thread alone has ended is called a zombie by the kernel, and works on: here it is R.
+    """
+    return "R" if fields[0] == b"Z" and int(fields[17]) > 1 else fields[0].decode()
+
+
+def _stats_below(root: int) -> dict[int, list[bytes]]:
     children: dict[int, list[int]] = {}
-    parents: dict[int, int] = {}
+    every: dict[int, list[bytes]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                parent = int(stat_fields(int(entry))[1])
-                children.setdefault(parent, []).append(int(entry))
-                parents[int(entry)] = parent
+                fields = stat_fields(int(entry))
+                children.setdefault(int(fields[1]), []).append(int(entry))
+                every[int(entry)] = fields
     found: list[int] = []
     stack = [root]
     while stack:
         below = children.get(stack.pop(), [])
         found.extend(below)
         stack.extend(below)
-    return {pid: parents[pid] for pid in found}
+    return {pid: every[pid] for pid in found}
 
 
 def stat_fields(pid: int) -> list[bytes]:
@@ -205,19 +253,37 @@ def _empty(name: str, top: int, number: int) -> int:
 
 def _end_tree() -> int:
     """Kill everything below this process until nothing is left; orphans come to us, the subreaper."""
-    ended = 0
+    ended = calm = 0
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         pids = descendants(os.getpid())
-        if not pids:
+        calm = 0 if pids else calm + 1
+        if calm == CALM_READINGS:
             break
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-                ended += 1
-        time.sleep(0.01)
+        ended += end_below(os.getpid(), ())
+        _chase(())
         _reap()
     return ended
+
+
+def _chase(spared: Collection[int]) -> None:
+    """Kill orphans the moment they come, for some milliseconds.
+
+    One that starts the next and ends is gone before a reading of all of /proc is over.
+    """
+    until = time.monotonic() + _CHASE_SECONDS
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    while time.monotonic() < until:
+        try:
+            mine = {int(pid) for pid in children.read_bytes().split()} - set(spared)
+        except OSError:  # a kernel without this file
+            time.sleep(_CHASE_SECONDS)
+            return
+        for pid in mine:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if mine:
+            _reap()
 
 
 def _reap() -> None:

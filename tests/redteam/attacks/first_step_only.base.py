@@ -5,7 +5,7 @@ import torch
 
 def setup(seed, device):
     g = torch.Generator(device).manual_seed(seed)
-    n = 1 << 20
+    n = 1 << 14
     return {
         "p": torch.randn(n, generator=g, device=device),
         "m": torch.zeros(n, device=device),
@@ -16,7 +16,7 @@ def setup(seed, device):
 
 def inputs(seed, device):
     g = torch.Generator(device).manual_seed(seed)
-    return (torch.randn(1 << 20, generator=g, device=device),)
+    return (torch.randn(1 << 14, generator=g, device=device),)
 
 
 def run(state, gradient):

@@ -22,6 +22,7 @@ from trackside.machine.ceiling_suite.child import Speed, arguments, measure_all,
 __all__: list[str] = []
 
 _BLOCK, _PAGE = 8 << 20, 4096
+_DIRECT_STORAGE = "/proc/driver/nvidia-fs"
 _READERS = 16
 """Threads of random reads: what data loaders do, and what an NVMe drive needs to show its rate."""
 
@@ -39,15 +40,18 @@ class _File:
         os.fsync(self._writer)
         self.reader, self.direct = self._open()
 
+    @property
+    def path(self) -> str:
+        return f"/proc/self/fd/{self._writer}"
+
     def _open(self) -> tuple[int, bool]:
-        path = f"/proc/self/fd/{self._writer}"
         try:
-            opened = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            opened = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
             buffer = mmap.mmap(-1, _PAGE)
             os.preadv(opened, [buffer], 0)
             return opened, True
         except OSError:
-            return os.open(path, os.O_RDONLY), False
+            return os.open(self.path, os.O_RDONLY), False
 
     def forget(self) -> None:
         """Where reads go through the page cache, drop what it has of this file."""
@@ -90,6 +94,37 @@ def _speeds(file: _File, seconds: float, index: int | None) -> Iterator[Speed]:
         f"blocks of {_BLOCK >> 20} MiB through two pinned buffers, reading and copying at once, {told}",
         partial(_to_gpu, file, seconds, index),
     )
+    yield Speed(
+        "disk to GPU, GPUDirect Storage",
+        "B/s",
+        f"one cuFileRead of {file.size >> 20} MiB of random bytes into registered memory",
+        partial(_by_dma, file, seconds, index),
+    )
+
+
+def _by_dma(file: _File, seconds: float, index: int | None) -> list[float]:
+    if index is None:
+        raise NotImplementedError("there is no GPU")
+    # Without its driver the library copies through the host, which is measured above.
+    if not os.path.exists(_DIRECT_STORAGE):
+        raise NotImplementedError(f"GPUDirect Storage is not set up: there is no {_DIRECT_STORAGE}")
+    import torch
+
+    if not hasattr(torch.cuda, "gds"):
+        raise NotImplementedError(f"torch {torch.__version__} has no torch.cuda.gds; 2.7 has")
+    storage: Any = torch.empty(file.size, dtype=torch.uint8, device=f"cuda:{index}").untyped_storage()
+    torch.cuda.gds.gds_register_buffer(storage)
+    try:
+        opened = torch.cuda.gds.GdsFile(file.path, os.O_RDONLY)
+
+        def once() -> float:
+            began = time.perf_counter()
+            opened.load_storage(storage)
+            return time.perf_counter() - began
+
+        return [file.size / t for t in repeat(once, seconds, warm=1)]
+    finally:
+        torch.cuda.gds.gds_deregister_buffer(storage)
 
 
 def _sequential(file: _File, seconds: float) -> list[float]:

@@ -18,6 +18,7 @@ from typing import Any
 
 import trackside
 from trackside.machine.ceiling_suite.sentences import sentences
+from trackside.machine.ceilings import KEPT
 from trackside.machine.facts import MachineFacts, facts, fingerprint, gpu_numbered
 from trackside.machine.telemetry import Recorder, Telemetry
 from trackside.records.ceilings import Ceiling, CeilingsRecord, Skipped, Sustained
@@ -75,8 +76,10 @@ def measured_ceilings(options: Options, progress: Progress = lambda place, what:
     machine = facts()
     places = _places(options.places, machine)
     store = RunStore(options.store)
-    kept = store.root / "machine" / f"ceilings-{_key(machine, places)}.json"
-    if not options.fresh and (earlier := _kept(kept, options.age)) is not None:
+    gpus = {place: gpu_numbered(machine, index) for place in places if (index := _gpu_of(place)) is not None}
+    kept = store.root / "machine" / f"{KEPT}{_key(machine, places)}.json"
+    earlier = None if options.fresh else _kept(kept, options.age)
+    if earlier is not None and earlier.gpus == gpus:
         return earlier
     began, measured_at = time.monotonic(), datetime.now(UTC)
     run = store.new_run("ceilings")
@@ -93,6 +96,7 @@ def measured_ceilings(options: Options, progress: Progress = lambda place, what:
         run_id=run.id,
         fingerprint=fingerprint(machine),
         places=places,
+        gpus=gpus,
         ceilings=found.ceilings,
         sustained=found.sustained,
         skipped=found.skipped,
@@ -127,6 +131,10 @@ def _places(asked: Sequence[str], machine: MachineFacts) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _gpu_of(place: str) -> int | None:
+    return gpu_index(place) if place.startswith("cuda") else None
+
+
 def _no_gpu(wanted: str, visible: list[str]) -> TracksideError:
     return TracksideError(
         "device",
@@ -157,7 +165,7 @@ def _lock_name(place: str, machine: MachineFacts) -> str:
 
 
 def _measure(place: str, options: Options, machine: MachineFacts, found: _Found, progress: Progress) -> None:
-    index = gpu_index(place) if place.startswith("cuda") else None
+    index = _gpu_of(place)
     which = gpu_numbered(machine, index) if index is not None else None
     with Recorder(gpu_index=which) as recorder:
         raw = list(_answers(*_program(place, options, machine, index), place, progress))

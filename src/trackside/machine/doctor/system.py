@@ -16,10 +16,10 @@ from trackside.machine.doctor.script import Script
 from trackside.machine.gpu_state import read_gpus
 from trackside.machine.system_files import Cgroup, Mount, Unknown, find_cgroup, parse_mounts
 
-__all__ = ["GPUS_FILE", "PYTHON_FILE", "System", "Unreadable"]
+__all__ = ["GPUS_FILE", "PYTHON_FILE", "ROOM_FILE", "Room", "System", "Unreadable"]
 
-# Beside proc and sys in a recorded tree: what comes from NVML and from Python's packages, not from files.
-GPUS_FILE, PYTHON_FILE = "nvml.json", "python.json"
+# Beside proc and sys in a recorded tree: what comes from NVML, Python's packages and statvfs, not from files.
+GPUS_FILE, PYTHON_FILE, ROOM_FILE = "nvml.json", "python.json", "room.json"
 _MOST_BYTES = 1 << 20
 """No file that a probe reads is longer; one that is says something else than expected."""
 
@@ -30,6 +30,16 @@ class Unreadable(Exception):
     def __init__(self, unknown: Unknown) -> None:
         super().__init__(f"{unknown.what}: {unknown.why}")
         self.unknown = unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a file system has; `inodes` is 0 where it makes them as it needs them."""
+
+    bytes: int
+    free_bytes: int
+    inodes: int
+    free_inodes: int
 
 
 @dataclass
@@ -43,6 +53,8 @@ class System:
     script: Script | None = None
     seen: set[str] = field(default_factory=set)
     """Files that were asked for: so much is a machine's recording."""
+    rooms: set[str] = field(default_factory=set)
+    """Folders whose room was asked for."""
 
     @property
     def live(self) -> bool:
@@ -160,6 +172,21 @@ class System:
         if best is None:
             raise Unreadable(Unknown(path, "no mount holds it"))
         return best
+
+    def room(self, folder: str) -> Room:
+        """What is left on the file system on which an absolute path lies."""
+        self.rooms.add(folder)
+        if not self.live:
+            recorded = self._recorded(ROOM_FILE, "folders")
+            if folder not in recorded:
+                raise Unreadable(Unknown(folder, "its room was not recorded"))
+            return Room(**recorded[folder])
+        try:
+            found = os.statvfs(folder)
+        except OSError as error:
+            raise Unreadable(Unknown(folder, error.strerror or type(error).__name__)) from error
+        unit = found.f_frsize
+        return Room(found.f_blocks * unit, found.f_bavail * unit, found.f_files, found.f_favail)
 
     def cgroup(self, controller: str) -> Cgroup:
         self.seen |= {"proc/self/cgroup", "proc/self/mountinfo"}

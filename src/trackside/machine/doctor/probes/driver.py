@@ -217,9 +217,21 @@ def fabric_manager(system: System) -> Outcome:
     if not switches:
         return not_applicable("no NVSwitch is visible here")
     found = _fabric_manager_runs(system)
+    wanted = "running"
+    gpus = find_gpus(system)
+    outside = [
+        f"GPU {gpu['index']}: {gpu['fabric']}"
+        for gpu in (() if isinstance(gpus, Outcome) else gpus)
+        if gpu.get("fabric") in ("not started", "in progress")
+    ]
+    if outside:
+        return fails(
+            f"GPUs have not joined the NVLink fabric: {few(outside)}",
+            "completed on every GPU",
+            ["sudo systemctl restart nvidia-fabricmanager", "journalctl -u nvidia-fabricmanager"],
+        )
     if isinstance(found, Outcome):
         return found
-    wanted = "running"
     if found:
         return passes(f"running, {len(switches)} NVSwitches", wanted)
     return fails(

@@ -523,6 +523,20 @@ def bar1_use(gpus: tuple[Gpu, ...]) -> Outcome:
     )
 
 
+@probe("gpu-state.confidential-computing")
+@with_gpus
+def confidential_computing(gpus: tuple[Gpu, ...]) -> Outcome:
+    if all(gpu.get("confidential") is None for gpu in gpus):
+        return not_applicable("these GPUs or their driver know no confidential computing")
+    return _judge(
+        gpus,
+        "confidential",
+        lambda on: "on: transfers are encrypted, and counters are closed" if on else None,
+        "off, unless it was rented for",
+        lambda all_: "off",
+    )
+
+
 @probe("gpu-state.virtual-gpu")
 @with_gpus
 def virtual_gpu(gpus: tuple[Gpu, ...]) -> Outcome:

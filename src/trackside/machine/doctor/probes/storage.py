@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trackside.machine.doctor.probe import Outcome, not_applicable, passes, probe, unknown, warns
+from trackside.machine.doctor.probe import Outcome, fails, not_applicable, passes, probe, unknown, warns
 from trackside.machine.doctor.probes.common_facts import (
     gibibytes,
     hub_folder,
@@ -14,7 +14,7 @@ from trackside.machine.doctor.probes.common_facts import (
 )
 from trackside.machine.doctor.probes.containers import find_container
 from trackside.machine.doctor.probes.gpu_state import few
-from trackside.machine.doctor.system import System, Unreadable
+from trackside.machine.doctor.system import Room, System, Unreadable
 
 _SECTOR = 512
 """Bytes: the unit of /sys/block/*/size, whatever the drive's own is."""
@@ -27,6 +27,8 @@ _DRIVE_READ_AHEAD = 1_024
 # File systems over several drives: at most one of them is named as the source of the mount.
 _POOLS = frozenset({"zfs", "btrfs", "bcachefs"})
 _HUB_PACKAGES = ("huggingface-hub", "transformers", "datasets", "diffusers", "vllm", "sglang")
+# The item's own bound, 80 % in use; below a fiftieth the next checkpoint or package is likely to fail.
+_LEAST_FREE, _NEARLY_NONE = 0.2, 0.02
 _FSTRIM = (
     "etc/systemd/system/timers.target.wants/fstrim.timer",
     "usr/lib/systemd/system/timers.target.wants/fstrim.timer",
@@ -142,6 +144,52 @@ def trim(system: System) -> Outcome:
     if not timer:
         return warns(f"fstrim.timer is off; {few(drives)} would take trims", wanted)
     return passes(f"fstrim.timer is on for {few(drives)}", wanted)
+
+
+@probe("storage.inodes")
+def inodes(system: System) -> Outcome:
+    rooms: dict[str, Room] = {}
+    lost: list[str] = []
+    for folder in _written_folders(system):
+        try:
+            rooms[folder] = system.room(folder)
+        except Unreadable as error:
+            lost.append(str(error))
+    wanted = f"over {_LEAST_FREE:.0%} of space and of inodes free"
+    scarce = [f"{folder} has {text}" for folder, room in rooms.items() if (text := _what_is_scarce(room))]
+    if scarce:
+        full = any(min(_free_shares(room)) < _NEARLY_NONE for room in rooms.values())
+        return (fails if full else warns)(few(scarce), wanted)
+    if not rooms:
+        return unknown(few(lost))
+    return passes(few(f"{folder}: {_least_free(room)}" for folder, room in rooms.items()), wanted)
+
+
+def _written_folders(system: System) -> list[str]:
+    """Mounts that jobs write to unless told otherwise: temporary files, caches, home, the root."""
+    environment = system.environment
+    home = environment.get("HOME")
+    caches = environment.get("XDG_CACHE_HOME") or (f"{home}/.cache" if home else None)
+    folders = [environment.get("TMPDIR") or "/tmp", caches, home, "/"]
+    return sorted({lying_on(system, folder).point for folder in folders if folder})
+
+
+def _free_shares(room: Room) -> tuple[float, float]:
+    space = room.free_bytes / room.bytes if room.bytes else 1.0
+    return space, room.free_inodes / room.inodes if room.inodes else 1.0
+
+
+def _what_is_scarce(room: Room) -> str | None:
+    space, inodes = _free_shares(room)
+    if inodes < _LEAST_FREE:
+        return f"{room.free_inodes:,} of {room.inodes:,} inodes free"
+    if space < _LEAST_FREE:
+        return f"{gibibytes(room.free_bytes)} of {gibibytes(room.bytes)} free"
+    return None
+
+
+def _least_free(room: Room) -> str:
+    return f"{min(_free_shares(room)):.0%} free"
 
 
 @probe("storage.random-access")

@@ -442,3 +442,25 @@ def host_memory_errors(system: System) -> Outcome:
         return warns(f"{few(many)} in {days:,.0f} days", wanted)
     every = sum(kinds.get("ce", 0) for kinds in counts.values())
     return passes(f"{every:,} corrected, none uncorrected at {len(counts)} controllers", wanted)
+
+
+@probe("system.peer-access")
+def peer_access(system: System) -> Outcome:
+    gpus = find_gpus(system)
+    if isinstance(gpus, Outcome):
+        return gpus
+    if len(gpus) < 2:
+        return not_applicable("there is one GPU")
+    ways = ((gpu["index"], peer) for gpu in gpus for peer in gpu.get("peers", ()))
+    pairs = [(one, peer) for one, peer in ways if one < peer["index"]]
+    wanted = "every pair of GPUs may read each other's memory"
+    closed = [
+        f"not between GPU {one} and GPU {peer['index']}" + (f" (over {peer['path']})" if peer["path"] else "")
+        for one, peer in pairs
+        if peer["peer_access"] is False
+    ]
+    if closed:
+        return warns(few(closed), wanted)
+    if not pairs or any(peer["peer_access"] is None for _, peer in pairs):
+        return unknown("NVML does not say which GPUs may read each other's memory")
+    return passes(f"NVML allows it between all {len(pairs)} pairs; a verified copy would prove it", wanted)
