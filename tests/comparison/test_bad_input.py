@@ -439,6 +439,39 @@ time.sleep(1)
 """
 
 
+NEVER_DONE = """
+import torch
+def inputs(seed, device):
+    return (torch.rand(64, 64, generator=torch.Generator(device).manual_seed(seed)),)
+def run(x):
+    y = x
+    while not bool((y.abs() < 4).all()):
+        y = y * 0.5 if {halved} else y + 0.0
+    return y @ y
+"""
+
+
+@pytest.mark.parametrize(
+    "halved",
+    # In float64 the second is done at once.
+    ["False", "y.dtype == torch.float64"],
+    ids=["oracle", "baseline"],
+)
+def test_a_baseline_that_never_ends_on_a_probe_costs_that_probe_only(
+    halved: str, judge: Callable[..., Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trackside.comparison import probing
+
+    monkeypatch.setattr(probing, "_PROBE_SECONDS", 0.5)
+    source = NEVER_DONE.format(halved=halved)
+    run = source[source.index("def run") :]
+    result = judge(run, source)
+    assert (result.verdict, result.failed, result.error) == (PASSES, [], None)
+    probes = result.record["accuracy"]["probes"]
+    assert re.search(r"TooLong at \S+base.py:\d+ in `\w+`: not done after", probes["huge"])
+    assert probes["signs"] == "passed"
+
+
 @pytest.mark.parametrize("hop", ["pass", "os.setsid()"])
 def test_processes_that_start_the_next_and_end_are_counted_and_ended(
     hop: str, crew: Crew, judge: Callable[..., Judged]

@@ -272,7 +272,7 @@ class Bench:
                 self.device,
                 cpus,
                 name,
-                _folder(path),
+                path if path.is_dir() else path.parent,
                 self._readable,
                 _START_TIMEOUT,
             )
@@ -376,6 +376,7 @@ class Bench:
         carry: bool = False,
         fit: bool = True,
         paced: bool = False,
+        limit: float = 0.0,
     ) -> Slot:
         """Fill, go, take: the judge's clock runs from before the inputs exist to after it holds the outputs.
 
@@ -385,7 +386,8 @@ class Bench:
         With `repeat` the last call is made that many times more; its slot then holds the last of them. A call
         that may compile is `building`: it has the build's time, which is not on the budget's account. Calls
         that `carry` on start from the state and random stream that the call before left. To `fit` is to make
-        room for outputs that have none, and to run again. `Paced` calls on a GPU wait for each other.
+        room for outputs that have none, and to run again. `Paced` calls on a GPU wait for each other. Code
+        that is not done after the `limit` in seconds, where there is one, is made to raise.
         """
         slots = list(range(len(sets)))
         calls = [self.id() for _ in sets]
@@ -399,8 +401,9 @@ class Bench:
             t0 = _clock()
         answer = self.tell(
             arm,
-            "calls",
+            "calls_within" if limit else "calls",
             timeout or (self.build_timeout if building else self._time_for(arm, count)),
+            seconds=limit,
             slots=slots + slots[-1:] * repeat,
             seeds=[*seeds, *list(seeds[-1:]) * repeat],
             mode=mode or ("plain" if self.device == "cpu" else "cold"),
@@ -419,7 +422,7 @@ class Bench:
             if building:
                 self.build_seconds += (_clock() - t0) / 1e9
             again = (mode, keep, poison, flushes, timeout, repeat, building, carry)
-            return self.run(arm, sets, seeds, *again, paced=paced)
+            return self.run(arm, sets, seeds, *again, paced=paced, limit=limit)
         arm.holds.update(zip(slots, zip(sets, seeds, strict=True), strict=True))
         leaves = [every[i] for i in shown]
         sizes = [
@@ -592,7 +595,3 @@ class Bench:
             sets=sorted({c.set for s in slots for c in s.calls}),
             calls=[c.id for s in slots for c in s.calls],
         )
-
-
-def _folder(path: Path) -> Path:
-    return path if path.is_dir() else path.parent

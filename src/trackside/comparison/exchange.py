@@ -12,7 +12,7 @@ from trackside.records.errors import TracksideError
 from trackside.workload import cuda, memory, tree
 from trackside.workload.memory import ALIGN, Arena, ArenaShape, align
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "find_device"]
 
 # How much of a large input is read after a timed call.
 _WINDOW_BYTES = 4 << 20
@@ -206,3 +206,18 @@ def _first_difference(was: torch.Tensor, now: torch.Tensor, dtype: torch.dtype) 
 
 def _at(raw: torch.Tensor, element: int, dtype: torch.dtype) -> Any:
     return raw[element * dtype.itemsize : (element + 1) * dtype.itemsize].clone().view(dtype)[0].item()
+
+
+def find_device(device: str) -> None:
+    """Use that GPU from now on, or say why it cannot be had."""
+    count = torch.cuda.device_count()
+    if torch.device(device).index >= count:
+        had = "no GPU that torch can use" if not count else f"{count} GPU(s), numbered from 0"
+        build = "" if torch.version.cuda else f"; torch {torch.__version__} is built without CUDA"
+        raise TracksideError(
+            "device",
+            f"found {had}{build}; needed: {device}",
+            "see `nvidia-smi` and CUDA_VISIBLE_DEVICES; install torch for CUDA, or use --device cpu",
+        )
+    torch.cuda.set_device(device)
+    torch.zeros(1, device=device)

@@ -29,6 +29,8 @@ __all__ = ["probe", "probe_in_a_row", "probe_shapes", "report_probes", "spot_che
 _TIED_SHARE = 0.01
 # Times what is allowed: where noise explains an error, checks allow more, and here nobody asks for noise.
 _CLEARLY = 16
+# Seconds in which a baseline must be done with a probe, or so many times what it takes on its own inputs.
+_PROBE_SECONDS, _SLOWER = 5.0, 20
 # Inputs or leaves of the state that a warning names before it counts the rest.
 _MOST_NAMED = 4
 
@@ -59,10 +61,12 @@ def probe(bench: Bench, study: Study) -> list[str]:
             continue
         seed = bench.seed()
         try:
-            finite = study.random or oracle_is_finite(bench, study, made, seed)
-            expected = bench.run(base, [made], [seed]) if finite else None
+            # A loop that waits for convergence may never see it on such inputs.
+            limit = max(_PROBE_SECONDS, _SLOWER * study.run_ns / 1e9)
+            finite = study.random or oracle_is_finite(bench, study, made, seed, _PROBE_SECONDS)
+            expected = bench.run(base, [made], [seed], limit=limit) if finite else None
         except TracksideError as error:
-            study.probes[kind] = f"not counted: the baseline refuses it ({error.message[:100]})"
+            study.probes[kind] = f"not counted: the baseline refuses it ({error.message[:300]})"
             bench.ask("forget", sets=[sample, made], calls=[])
             continue
         if expected is None:
@@ -143,7 +147,10 @@ def _probe_once(bench: Bench, study: Study, base: Arm, cand: Arm, kind: str) -> 
     if made is None:
         return
     seed = bench.seed()
-    counts = study.random or oracle_is_finite(bench, study, made, seed)
+    try:
+        counts = study.random or oracle_is_finite(bench, study, made, seed, _PROBE_SECONDS)
+    except TracksideError:
+        counts = False
     # Where it does not count both run all the same, so that neither has had more calls.
     second = made if counts else sample
     expected = bench.run(base, [sample, second], [seed, seed])

@@ -6,8 +6,10 @@ measures and reports; the judge decides.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,13 +19,14 @@ from typing import Any
 import torch
 
 from trackside.comparison import accuracy, matching, near_ties, rounding, sets, untested
-from trackside.comparison.exchange import Exchange
+from trackside.comparison.exchange import Exchange, find_device
 from trackside.comparison.oracle import Answer, Oracle
 from trackside.records.errors import TracksideError
 from trackside.workload import formats, state, tree
 from trackside.workload.channel import Channel
 from trackside.workload.memory import ArenaShape
 from trackside.workload.sandbox import Isolation
+from trackside.workload.time_limit import time_limit
 
 __all__ = ["serve"]
 
@@ -31,6 +34,8 @@ __all__ = ["serve"]
 _BITS_JITTER = 2.0**-40
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
+# How much longer than usual the oracle may take where its time is limited.
+_SLOWER = 20
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -52,6 +57,7 @@ class _Reference:
         self._spec: dict[str, Any] = {}
         self._answers: dict[tuple[int, int], Answer] = {}
         self._tallies: dict[str, matching.Tally] = defaultdict(matching.Tally)
+        self._usual_seconds = 0.0
 
     def loop(self) -> None:
         self._channel.send({"ready": True})
@@ -78,7 +84,7 @@ class _Reference:
 
     def _op_load(self, request: dict[str, Any]) -> dict[str, Any]:
         if self._device != "cpu":
-            _find_device(self._device)
+            find_device(self._device)
         self._exchange = Exchange(self._device)
         w = self._workload = formats.load(Path(request["path"]), role="baseline", baseline_format=None)
         if w.no_grad:
@@ -304,7 +310,9 @@ class _Reference:
 
     def _run_oracle(self, set_id: int, inputs: Any, seed: int) -> Answer:
         """The oracle on these inputs in that set's place, after the calls that go before it."""
+        began = time.monotonic()
         answer: Answer = self._oracle.answer(inputs, seed, self._before(set_id))
+        self._usual_seconds = max(self._usual_seconds, time.monotonic() - began)
         return answer
 
     def _before(self, set_id: int) -> list[Any]:
@@ -318,7 +326,11 @@ class _Reference:
 
     def _op_answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the oracle on a set; says whether everything is finite in the outputs' own types."""
-        answer, own = self._answer(request["set"], request["seed"]), request["dtypes"]
+        usual, limit, own = self._usual_seconds, request["seconds"], request["dtypes"]
+        with time_limit(max(limit, _SLOWER * usual)) if limit else contextlib.nullcontext():
+            answer = self._answer(request["set"], request["seed"])
+        if limit:
+            self._usual_seconds = usual
         finite = all(
             bool(
                 torch.isfinite(accuracy.as_real(v.to(tree.DTYPES[own[p]]) if p in own else v).double()).all()
@@ -557,21 +569,6 @@ class _Reference:
         leaf = self._exchange.leaf(call, fact)
         self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
         return leaf
-
-
-def _find_device(device: str) -> None:
-    """Use that GPU from now on, or say why it cannot be had."""
-    count = torch.cuda.device_count()
-    if torch.device(device).index >= count:
-        had = "no GPU that torch can use" if not count else f"{count} GPU(s), numbered from 0"
-        build = "" if torch.version.cuda else f"; torch {torch.__version__} is built without CUDA"
-        raise TracksideError(
-            "device",
-            f"found {had}{build}; needed: {device}",
-            "see `nvidia-smi` and CUDA_VISIBLE_DEVICES; install torch for CUDA, or use --device cpu",
-        )
-    torch.cuda.set_device(device)
-    torch.zeros(1, device=device)
 
 
 def _shown(shape: Any) -> Any:

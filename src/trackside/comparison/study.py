@@ -341,10 +341,13 @@ def dtype_of(study: Study, path: str) -> str:
     )
 
 
-def oracle_is_finite(bench: Bench, study: Study, set_id: int, seed: int) -> bool:
-    """Whether what is expected on a set is finite in the types in which outputs come."""
+def oracle_is_finite(bench: Bench, study: Study, set_id: int, seed: int, limit: float = 0.0) -> bool:
+    """Whether what is expected on a set is finite in the types in which outputs come.
+
+    With a `limit` an oracle that takes so many seconds, and many times longer than before, is ended.
+    """
     dtypes = {f["path"]: f["dtype"] for f in study.leaves if f["kind"] == "tensor"}
-    return bool(bench.ask("answer", set=set_id, seed=seed, dtypes=dtypes)["finite"])
+    return bool(bench.ask("answer", set=set_id, seed=seed, dtypes=dtypes, seconds=limit)["finite"])
 
 
 def _judge_baseline(ledger: Ledger, study: Study) -> None:

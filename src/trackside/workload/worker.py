@@ -23,6 +23,7 @@ from trackside.workload.digest import digest
 from trackside.workload.matmul import fastest_matmul
 from trackside.workload.memory import ALIGN, Arena, align
 from trackside.workload.sandbox import Isolation
+from trackside.workload.time_limit import time_limit
 
 __all__ = ["serve"]
 
@@ -231,6 +232,10 @@ class _Worker:
             "hooks": [*sorted(bench.hooks), *(f"a replaced {name}" for name in sorted(self._watch.found))],
             "bent": sorted(bent),
         }
+
+    def _op_calls_within(self, request: dict[str, Any]) -> dict[str, Any]:
+        with time_limit(request["seconds"]):
+            return self._op_calls(request)
 
     def _copy_out(self, slot: int, output: Any) -> list[dict[str, Any]]:
         """Raw bytes of every output leaf into the arena, and what the leaves are."""

@@ -1,0 +1,45 @@
+"""Ends code that never does: a baseline's loop on inputs that it was not written for."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["TooLong", "time_limit"]
+
+
+class TooLong(BaseException):
+    """Raised in the thread whose time is up; no `except Exception` on the way takes it for its own."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TooLong` in the calling thread where it is not done by then.
+
+    Between two steps of Python code: one call into a library that never returns is not ended.
+    """
+    thread = ctypes.c_ulong(threading.get_ident())
+    done = threading.Event()
+    late = False
+
+    def watch() -> None:
+        nonlocal late
+        if not done.wait(seconds):
+            late = True
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(TooLong))
+
+    watcher = threading.Thread(target=watch, name="trackside-time-limit", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except TooLong as error:
+        error.args = (f"not done after {seconds:.0f} s",)
+        raise
+    finally:
+        done.set()
+        watcher.join()
+        if late:
+            # Not delivered yet where the code ended by itself just then.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
