@@ -67,6 +67,31 @@ def test_state_that_the_baseline_changes_is_fresh_for_every_answer() -> None:
     assert torch.equal(first["state:['total']"], torch.ones(2, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("changed", [set(), {"['flat']"}])
+def test_views_of_one_buffer_in_the_state_stay_views_of_one_buffer(changed: set[str]) -> None:
+    flat = torch.arange(8.0)
+    state = {
+        "flat": flat,
+        "first": flat[:4].view(2, 2),
+        "last": torch.nn.Parameter(flat[4:]),
+        "alone": flat.clone(),
+    }
+
+    def call(held: Any, args: Any) -> Any:
+        with torch.no_grad():
+            held["flat"].mul_(args[0])
+        return held["first"] + held["last"][:2], held["alone"].clone()
+
+    oracle = Oracle(workload(call), "cpu")
+    oracle.changed_state = changed
+    oracle.set_state(state)
+    found = oracle.answer((torch.tensor(3.0),), 0)
+    assert found["out[0]"].dtype == torch.float64
+    assert found["out[0]"].tolist() == [[12.0, 18.0], [18.0, 24.0]]
+    assert found["out[1]"].tolist() == list(range(8))
+    assert flat.tolist() == list(range(8))
+
+
 def test_state_that_cannot_be_copied_is_made_again_and_takes_the_values() -> None:
     def call(state: Any, args: Any) -> Any:
         with state["lock"]:

@@ -159,6 +159,7 @@ HONEST = (
     "expanded_inputs",
     "expanded_state",
     "flag_kept",
+    "flat_parameters",
     "list_for_a_tuple",
     "names_kept",
     # Rounding and magnitudes.

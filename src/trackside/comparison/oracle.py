@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -315,10 +315,11 @@ class Oracle:
     def _fresh_state(self) -> Any:
         if self._wide_state is None:
             held = self._copied(self._state)
-            for tensor in state.walk(held).values():
-                if self.precision is not None and tensor.dtype in _LOW:
-                    tensor.data = tensor.data.to(self.precision)
-                elif self._moves(tensor):
+            tensors = state.walk(held)
+            if self.precision is not None:
+                _widen_together({p: t for p, t in tensors.items() if t.dtype in _LOW}, self.precision)
+            for tensor in tensors.values():
+                if self._moves(tensor):
                     tensor.data = self._reround(tensor.data)  # type: ignore[misc]
             self._wide_state = held
         # Copied only when calls change it: a copy per call of a large model would dominate.
@@ -326,7 +327,7 @@ class Oracle:
 
     def _copied(self, held: Any) -> Any:
         try:
-            return copy.deepcopy(held)
+            made = copy.deepcopy(held)
         except Exception:
             # Locks, compiled modules, weights that are computed: one that is made again takes the values.
             values, made = state.walk(held), self._remake()
@@ -335,11 +336,53 @@ class Oracle:
                 raise
             for path, tensor in others.items():
                 tensor.data = values[path].detach().clone()
-            return made
+        _share_alike(state.walk(held), state.walk(made))
+        return made
 
     def _moves(self, tensor: torch.Tensor) -> bool:
         """Whether what goes in is rounded another way too."""
         return self.precision is None and self._reround is not None and tensor.dtype in self._movable
+
+
+def _widen_together(tensors: Mapping[str, torch.Tensor], precision: torch.dtype) -> None:
+    """Widen tensors in place; those that share memory, such as views of one flat buffer, go on sharing it."""
+    for paths in _sharing(tensors):
+        one = tensors[paths[0]].data
+        if len(paths) == 1:
+            tensors[paths[0]].data = one.to(precision)
+        else:
+            _put_into({p: tensors[p] for p in paths}, tensors, _whole(one).to(precision))
+
+
+def _share_alike(originals: Mapping[str, torch.Tensor], copies: Mapping[str, torch.Tensor]) -> None:
+    """Let copies share memory as the originals do: a copy of a parameter has memory of its own."""
+    for paths in _sharing(originals):
+        made = {path: copies[path] for path in paths if path in copies}
+        if len({tensor.untyped_storage().data_ptr() for tensor in made.values()}) > 1:
+            _put_into(made, originals, _whole(originals[paths[0]].data).clone())
+
+
+def _sharing(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """Paths of tensors of one type that lie in the same memory; most lie alone."""
+    found: dict[Any, list[str]] = {}
+    for path, tensor in tensors.items():
+        plain = tensor.layout is torch.strided and tensor.numel()
+        place = tensor.untyped_storage().data_ptr() if plain else path
+        found.setdefault((place, tensor.dtype), []).append(path)
+    return list(found.values())
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All of the memory in which a tensor lies, as one flat tensor of its type."""
+    return torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+
+
+def _put_into(
+    tensors: Mapping[str, torch.Tensor], places: Mapping[str, torch.Tensor], whole: torch.Tensor
+) -> None:
+    for path, tensor in tensors.items():
+        place = places[path]
+        tensor.data = whole.as_strided(place.shape, place.stride(), place.storage_offset())
 
 
 def _moved(tensor: torch.Tensor, scale: float, generator: torch.Generator) -> torch.Tensor:
