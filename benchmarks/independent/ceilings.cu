@@ -103,9 +103,9 @@ void memory(int blocks, curandGenerator_t random) {
     const size_t count = kMemory / sizeof(float4);
     auto* from = reinterpret_cast<float4*>(source);
     auto* to = reinterpret_cast<float4*>(target);
-    report("memory read", kMemory, [&] { read_all<<<blocks, kThreads>>>(from, count, never); });
-    report("memory write", kMemory, [&] { write_all<<<blocks, kThreads>>>(to, count, 1.5f); });
-    report("memory copy", 2.0 * kMemory, [&] { copy_all<<<blocks, kThreads>>>(from, to, count); });
+    report("gpu.memory.read", kMemory, [&] { read_all<<<blocks, kThreads>>>(from, count, never); });
+    report("gpu.memory.write", kMemory, [&] { write_all<<<blocks, kThreads>>>(to, count, 1.5f); });
+    report("gpu.memory.copy", 2.0 * kMemory, [&] { copy_all<<<blocks, kThreads>>>(from, to, count); });
     CHECK(cudaFree(source));
     CHECK(cudaFree(target));
     CHECK(cudaFree(never));
@@ -140,9 +140,9 @@ void host_copies() {
     CHECK(cudaMallocHost(&host, kHostCopy));
     CHECK(cudaMalloc(&device, kHostCopy));
     for (size_t i = 0; i < kHostCopy / 4; ++i) static_cast<unsigned*>(host)[i] = static_cast<unsigned>(i * 2654435761u);
-    report("host to device, pinned", kHostCopy,
+    report("gpu.copy.host-to-device.pinned", kHostCopy,
            [&] { CHECK(cudaMemcpyAsync(device, host, kHostCopy, cudaMemcpyHostToDevice)); });
-    report("device to host, pinned", kHostCopy,
+    report("gpu.copy.device-to-host.pinned", kHostCopy,
            [&] { CHECK(cudaMemcpyAsync(host, device, kHostCopy, cudaMemcpyDeviceToHost)); });
     CHECK(cudaFreeHost(host));
     CHECK(cudaFree(device));
@@ -160,10 +160,10 @@ int main() {
     cublasHandle_t blas;
     CHECK(cublasCreate(&blas));
     memory(blocks, random);
-    product<float>("matmul fp32", CUDA_R_32F, CUBLAS_COMPUTE_32F, blas, random, blocks);
-    product<float>("matmul tf32", CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, blas, random, blocks);
-    product<__nv_bfloat16>("matmul bf16", CUDA_R_16BF, CUBLAS_COMPUTE_32F, blas, random, blocks);
-    product<__half>("matmul fp16", CUDA_R_16F, CUBLAS_COMPUTE_32F, blas, random, blocks);
+    product<float>("gpu.gemm.fp32", CUDA_R_32F, CUBLAS_COMPUTE_32F, blas, random, blocks);
+    product<float>("gpu.gemm.tf32", CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, blas, random, blocks);
+    product<__nv_bfloat16>("gpu.gemm.bf16", CUDA_R_16BF, CUBLAS_COMPUTE_32F, blas, random, blocks);
+    product<__half>("gpu.gemm.fp16", CUDA_R_16F, CUBLAS_COMPUTE_32F, blas, random, blocks);
     host_copies();
     CHECK(cublasDestroy(blas));
     CHECK(curandDestroyGenerator(random));

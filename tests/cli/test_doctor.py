@@ -49,13 +49,13 @@ def test_the_exit_code_is_one_exactly_where_something_fails_and_worst_comes_firs
     assert document["schema"] == "trackside.doctor/1"
     assert done.returncode == (1 if document["counts"]["fail"] else 0)
     order = ["fail", "warn", "unknown", "pass", "not_applicable"]
-    places = [order.index(finding["status"]) for finding in document["findings"]]
+    places = [order.index(finding["status"]) for finding in document["checks"]]
     assert places == sorted(places)
-    assert sum(document["counts"].values()) == len(document["findings"])
+    assert sum(document["counts"].values()) == len(document["checks"])
 
 
 def test_every_finding_says_what_there_is_and_every_trouble_how_to_mend_it(trackside: Trackside) -> None:
-    for finding in json.loads(trackside("doctor", "--json").stdout)["findings"]:
+    for finding in json.loads(trackside("doctor", "--json").stdout)["checks"]:
         assert finding["found"]
         if finding["status"] in ("fail", "warn"):
             assert finding["wanted"]
@@ -75,7 +75,7 @@ def test_a_script_is_read_with_its_lines_and_not_run(trackside: Trackside, scrip
     script.write_text(SCRIPT + "\nopen('ran', 'w')\n")
     document = json.loads(trackside("doctor", str(script), "--json").stdout)
     assert document["script"] == str(script)
-    found = {f["item"]: f for f in document["findings"] if f["about"] == "script" and f["places"]}
+    found = {f["id"]: f for f in document["checks"] if f["about"] == "script" and f["places"]}
     assert f"{script}:6" in found["storage.num-workers"]["places"]
     assert not (script.parent / "ran").exists()
     assert len(document["relevant"]) == 10
@@ -83,7 +83,7 @@ def test_a_script_is_read_with_its_lines_and_not_run(trackside: Trackside, scrip
 
 def test_the_items_that_matter_most_begin_with_what_was_found(trackside: Trackside, script: Path) -> None:
     document = json.loads(trackside("doctor", str(script), "--json").stdout)
-    troubles = {f["item"] for f in document["findings"] if f["status"] in ("fail", "warn")}
+    troubles = {f["id"] for f in document["checks"] if f["status"] in ("fail", "warn")}
     chosen = [one["item"] for one in document["relevant"]]
     assert len(set(chosen)) == 10
     assert chosen[0] in troubles

@@ -15,7 +15,7 @@ def test_the_machine_is_told_in_one_document(trackside: Trackside) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert document["schema"] == "trackside.machine/1"
     assert len(document["fingerprint"]) == 16
-    assert document["facts"]["cpu"]["threads"] == os.cpu_count()
+    assert document["cpu"]["threads"] == os.cpu_count()
     assert all(one["why"] for one in document["unknown"])
 
 

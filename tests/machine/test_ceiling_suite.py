@@ -21,7 +21,9 @@ from trackside.store.runs import RunStore
 
 
 def ceiling(place: str, name: str, value: float, unit: str = "B/s") -> Ceiling:
-    return Ceiling(place=place, name=name, unit=unit, value=value, best=value, spread=0.0, n=5, method="")  # type: ignore[arg-type]
+    return Ceiling(
+        place=place, name=name, title=name, unit=unit, value=value, best=value, spread=0.0, n=5, method=""
+    )  # type: ignore[arg-type]
 
 
 def test_cpu_and_disk_are_measured_with_n_spread_and_method_and_kept(tmp_path: Path) -> None:
@@ -29,7 +31,7 @@ def test_cpu_and_disk_are_measured_with_n_spread_and_method_and_kept(tmp_path: P
     options = Options(("cpu", "disk"), tmp_path, store=tmp_path / "home", scale=0.07)
     record = measured_ceilings(options, lambda place, what: said.append((place, what)))
     names = {(one.place, one.name) for one in record.ceilings}
-    assert {("cpu", "memory copy"), ("cpu", "matmul fp32"), ("disk", "sequential read")} <= names
+    assert {("cpu", "cpu.memory.copy"), ("cpu", "cpu.gemm.fp32"), ("disk", "disk.read.sequential")} <= names
     assert all(one.n >= FEWEST and one.value > 0 and one.method for one in record.ceilings)
     assert ("cpu", "memory copy") in said
     assert [run.verb for run in RunStore(tmp_path / "home").list()] == ["ceilings"]
@@ -106,14 +108,14 @@ def test_a_measurement_that_fails_costs_itself_only(capsys: pytest.CaptureFixtur
     measure_all(
         iter(
             [
-                Speed("a", "B/s", "", fails),
-                Speed("b", "B/s", "", breaks),
-                Speed("c", "µs", "how", lambda: [3.0, 1.0, 2.0, 4.0]),
+                Speed("a", "A", "B/s", "", fails),
+                Speed("b", "B", "B/s", "", breaks),
+                Speed("c", "C", "µs", "how", lambda: [3.0, 1.0, 2.0, 4.0]),
             ]
         )
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines[1] == {"skipped": "a", "why": "no fp8 here"}
+    assert lines[1] == {"skipped": "a", "title": "A", "why": "no fp8 here"}
     assert lines[3]["why"].startswith("ValueError")
     result = lines[5]["result"]
     assert (result["value"], result["best"], result["n"]) == (2.5, 1.0, 4)
@@ -136,9 +138,9 @@ def test_slow_things_are_repeated_a_few_times_and_fast_ones_not_for_ever(
 def test_sentences_carry_the_arithmetic_of_the_figures() -> None:
     found = sentences(
         [
-            ceiling("cuda:0", "memory read", 4.26e12),
-            ceiling("cuda:0", "matmul bf16", 700e12, "FLOP/s"),
-            ceiling("disk", "sequential read", 2e9),
+            ceiling("cuda:0", "gpu.memory.read", 4.26e12),
+            ceiling("cuda:0", "gpu.gemm.bf16", 700e12, "FLOP/s"),
+            ceiling("disk", "disk.read.sequential", 2e9),
         ],
         [
             Sustained(
@@ -165,14 +167,18 @@ def test_sentences_carry_the_arithmetic_of_the_figures() -> None:
 def test_a_real_gpu_is_measured_below_its_data_sheet_with_its_clocks(tmp_path: Path) -> None:
     record = measured_ceilings(Options(("cuda:0",), tmp_path, store=tmp_path, scale=0.3))
     found = {one.name: one for one in record.ceilings}
-    assert {"memory read", "memory copy", "matmul bf16", "host to device, pinned", "graph launch"} <= set(
-        found
-    )
-    assert [one.name for one in record.skipped if one.name.startswith(("memory", "matmul bf16"))] == []
-    assert found["matmul bf16"].sm_mhz
-    assert found["matmul bf16"].power_w
+    assert {
+        "gpu.memory.read",
+        "gpu.memory.copy",
+        "gpu.gemm.bf16",
+        "gpu.copy.host-to-device.pinned",
+        "gpu.launch.graph",
+    } <= set(found)
+    assert [one.name for one in record.skipped if one.name.startswith(("gpu.memory", "gpu.gemm.bf16"))] == []
+    assert found["gpu.gemm.bf16"].sm_mhz
+    assert found["gpu.gemm.bf16"].power_w
     (long,) = record.sustained
     assert long.last > 0
     (sheet,) = [row for row in accelerators() if "NVIDIA H200" in row.device_names] or [None]
     if sheet is not None and sheet.bandwidth is not None:
-        assert found["memory read"].value < 1.05 * sheet.bandwidth.value
+        assert found["gpu.memory.read"].value < 1.05 * sheet.bandwidth.value

@@ -126,9 +126,13 @@ def test_gpu_bounds_are_the_best_repetition_and_free_of_launches(monkeypatch: py
 
 
 def kept_ceilings(folder: Path, place: str, gpus: dict[str, str | int], **best: float) -> None:
-    rows = [{"place": place, "name": name.replace("_", " "), "best": value} for name, value in best.items()]
+    kind = "cpu" if place == "cpu" else "gpu"
+    rows = [
+        {"place": place, "name": f"{kind}.{name.replace('_', '.')}", "best": value}
+        for name, value in best.items()
+    ]
     path = folder / f"{ceilings.KEPT}{ceilings.fingerprint(facts())}-{place.replace(':', '')}-v1.json"
-    path.write_text(json.dumps({"ceilings": rows, "gpus": gpus}))
+    path.write_text(json.dumps({"ceilings": rows, "gpus": gpus, "measured_at": "2026-11-16"}))
 
 
 def test_what_the_ceilings_verb_measured_raises_a_bound_and_never_lowers_one(
@@ -150,9 +154,9 @@ def test_figures_of_another_gpu_raise_nothing(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(ceilings, "_child", lambda *arguments: CUDA_ANSWER)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(ceilings, "gpu_numbered", lambda machine, number: "GPU-2")
-    kept_ceilings(tmp_path, "cuda:0", {"cuda:0": "GPU-1"}, memory_copy=9e12, L2_copy=2e13)
+    kept_ceilings(tmp_path, "cuda:0", {"cuda:0": "GPU-1"}, memory_copy=9e12, l2_copy=2e13)
     assert floor_ceilings("cuda:0", tmp_path).dram_read == pytest.approx(4e12)
-    kept_ceilings(tmp_path, "cuda:0", {"cuda:0": "GPU-2"}, memory_copy=9e12, L2_copy=2e13)
+    kept_ceilings(tmp_path, "cuda:0", {"cuda:0": "GPU-2"}, memory_copy=9e12, l2_copy=2e13)
     found = floor_ceilings("cuda:0", tmp_path)
     assert (found.dram_read, found.dram_write) == (9e12, 9e12)
     assert (found.cache_read, found.cache_write) == (2e13, 2e13)

@@ -21,7 +21,7 @@ from trackside.records.errors import ErrorKind, TracksideError
 from trackside.stats.spread import iqr_rel
 from trackside.store.files import write_json
 
-__all__ = ["KEPT", "FloorCeilings", "floor_ceilings"]
+__all__ = ["KEPT", "FloorCeilings", "floor_ceilings", "kept_ceilings"]
 
 # Raise when a method changes, so that older cached figures are measured again.
 _METHOD_VERSION = 1
@@ -47,10 +47,10 @@ KEPT = "ceilings-"
 """How names of files begin that hold what `trackside ceilings` measured; a fingerprint follows."""
 # Which of its figures bound what: a copy's reads and writes share the bus, so their sum bounds either.
 _MEASURED = {
-    "dram_read": ("memory read", "memory copy"),
-    "dram_write": ("memory write", "memory copy"),
-    "cache_read": ("L2 copy",),
-    "cache_write": ("L2 copy",),
+    "dram_read": ("memory.read", "memory.copy"),
+    "dram_write": ("memory.write", "memory.copy"),
+    "cache_read": ("l2.copy",),
+    "cache_write": ("l2.copy",),
 }
 _BOUNDS = ("dram_read", "dram_write", "cache_read", "cache_write")
 
@@ -125,24 +125,38 @@ def floor_ceilings(
     return _raised(result, suite, machine)
 
 
+def kept_ceilings(device: str, folder: Path, machine: MachineFacts) -> dict[str, dict[str, Any]]:
+    """What `trackside ceilings` measured on a device of this machine and kept: rows of its records by name.
+
+    Where several measurements are kept the row with the best figure stands.
+    """
+    index = gpu_index(device)
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob(f"{KEPT}{fingerprint(machine)}-*.json")):
+        try:
+            record = json.loads(path.read_bytes())
+            if index is not None and record["gpus"][device] != gpu_numbered(machine, index):
+                continue
+            for row in record["ceilings"]:
+                better = row["name"] not in found or row["best"] > found[row["name"]]["best"]
+                if row["place"] == device and better:
+                    found[row["name"]] = row | {"measured_at": record["measured_at"]}
+        except (OSError, ValueError, TypeError, KeyError):
+            continue  # kept figures only help: those that cannot be read do not
+    return found
+
+
 def _raised(bounds: FloorCeilings, folder: Path | None, machine: MachineFacts) -> FloorCeilings:
     """With what `trackside ceilings` measured on this machine, where that was more."""
     if folder is None:
         return bounds
-    index = gpu_index(bounds.device)
-    best: dict[str, Any] = {}
-    for path in sorted(folder.glob(f"{KEPT}{fingerprint(machine)}-*.json")):
-        try:
-            record = json.loads(path.read_bytes())
-            if index is not None and record["gpus"][bounds.device] != gpu_numbered(machine, index):
-                continue
-            rows = [row for row in record["ceilings"] if row["place"] == bounds.device]
-            found = {row["name"]: float(row["best"]) for row in rows}
-        except (OSError, ValueError, TypeError, KeyError):
-            continue  # kept figures only help: those that cannot be read do not
-        for bound, names in _MEASURED.items():
-            best[bound] = max(best.get(bound, 0.0), *(found.get(name, 0.0) for name in names))
-    more = {bound: value for bound, value in best.items() if value > getattr(bounds, bound)}
+    kind = "cpu" if bounds.device == "cpu" else "gpu"
+    rows = kept_ceilings(bounds.device, folder, machine)
+    best = {
+        bound: max(rows[f"{kind}.{name}"]["best"] if f"{kind}.{name}" in rows else 0.0 for name in names)
+        for bound, names in _MEASURED.items()
+    }
+    more: dict[str, Any] = {bound: value for bound, value in best.items() if value > getattr(bounds, bound)}
     if not more:
         return bounds
     return replace(bounds, **more, method=f"{bounds.method}; raised to what `trackside ceilings` measured")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 import trackside
-from trackside.machine.facts import facts
+from trackside.machine.facts import facts, fingerprint
 from trackside.machine.gpu_state import read_gpus
 from trackside.machine.surroundings import surroundings
 from trackside.machine.system_files import Unknown
@@ -28,17 +28,20 @@ def take_inventory(store: RunStore | None = None) -> MachineRecord:
         unknown.add((states.what, states.why))
     store = store or RunStore()
     run = store.new_run_if_possible("machine")
-    shown = here.to_record()
+    shown = asdict(here) | asdict(around)
+    now = {} if isinstance(states, Unknown) else {state["index"]: state for state in states}
+    for gpu in shown["gpus"]:
+        gpu["state"] = now.get(gpu["index"], {})
     record = MachineRecord(
-        schema="trackside.machine/1",
-        run_id=run.id if run else None,
-        fingerprint=shown.pop("fingerprint"),
-        facts={name: value for name, value in shown.items() if name != "unknown"},
-        surroundings={name: value for name, value in asdict(around).items() if name != "unknown"},
-        gpu_states=[] if isinstance(states, Unknown) else states,
-        unknown=[{"what": what, "why": why} for what, why in sorted(unknown)],
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=trackside.__version__,
+        **shown
+        | {
+            "schema": "trackside.machine/1",
+            "run_id": run.id if run else None,
+            "fingerprint": fingerprint(here),
+            "unknown": [{"what": what, "why": why} for what, why in sorted(unknown)],
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "version": trackside.__version__,
+        }
     )
     if run is not None:
         # What a machine is can be said where nothing can be stored.

@@ -17,6 +17,8 @@ class Ceiling(Part):
     place: str
     """`cpu`, `disk` or `cuda:N`."""
     name: str
+    """`gpu.memory.read`; which GPU, `place` says."""
+    title: str
     unit: Literal["B/s", "FLOP/s", "1/s", "µs", "ns"]
     value: float
     """The median of all repetitions."""
@@ -49,6 +51,7 @@ class Sustained(Part):
 class Skipped(Part):
     place: str
     name: str
+    title: str
     why: str
 
 

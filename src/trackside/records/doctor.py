@@ -8,13 +8,13 @@ from pydantic import Field
 
 from trackside.records.base import Part, Record
 
-__all__ = ["DoctorFinding", "DoctorRecord", "Relevant"]
+__all__ = ["DoctorCheck", "DoctorRecord", "Relevant"]
 
 
-class DoctorFinding(Part):
+class DoctorCheck(Part):
     """One checklist item, and what there is."""
 
-    item: str
+    id: str
     family: str
     title: str
     about: Literal["machine", "script"]
@@ -45,8 +45,8 @@ class DoctorRecord(Record):
     families: list[str]
     """Those that were looked at."""
     counts: dict[str, int]
-    """Findings by status."""
-    findings: list[DoctorFinding]
+    """Checks by status."""
+    checks: list[DoctorCheck]
     relevant: list[Relevant]
     """The most important items for this workload, with a script; empty without."""
     started: str

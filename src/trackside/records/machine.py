@@ -12,15 +12,28 @@ __all__ = ["MachineRecord"]
 
 
 class MachineRecord(Record):
-    """Facts under the names of `trackside.machine.facts` and `trackside.machine.surroundings`."""
+    """Fields of `trackside.machine.facts` and `trackside.machine.surroundings`, each under its own name."""
 
     schema_: Literal["trackside.machine/1"] = Field("trackside.machine/1", alias="schema")
     fingerprint: str
     """The same after a reboot, another after a driver update or a move."""
-    facts: dict[str, Any]
-    surroundings: dict[str, Any]
-    gpu_states: list[dict[str, Any]]
-    """What NVML says of each GPU: clocks, power, links, errors, processes."""
+    cpu: dict[str, Any]
+    memory: dict[str, Any]
+    limits: dict[str, Any]
+    """What control groups allow."""
+    kernel: str | None
+    virtualisation: str | None
+    container: str | None
+    gpus: list[dict[str, Any]]
+    """Facts of each, and under `state` what NVML says of it now: clocks, power, links, errors, processes."""
+    software: dict[str, Any]
+    libraries: dict[str, str]
+    disks: list[dict[str, Any]]
+    filesystems: list[dict[str, Any]]
+    fabrics: list[dict[str, Any]]
+    profilers: list[dict[str, Any]]
+    fits: list[dict[str, Any]]
+    """Versions that must go together, and whether they do."""
     unknown: list[dict[str, str]]
     """What could not be read, with the reason."""
     started: str

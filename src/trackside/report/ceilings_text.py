@@ -33,13 +33,13 @@ def render(record: Mapping[str, Any], console: Console) -> None:
             table.add_column("clock", justify="right")
             table.add_column("power", justify="right")
         for row in rows:
-            cells = [row["name"], speed(row["value"], row["unit"]), f"{row['spread']:.1%}", str(row["n"])]
+            cells = [row["title"], speed(row["value"], row["unit"]), f"{row['spread']:.1%}", str(row["n"])]
             if clocked:
                 cells += [_with_unit(row["sm_mhz"], "MHz"), _with_unit(row["power_w"], "W")]
             table.add_row(*cells)
         console.print(Padding(table, (0, 0, 0, 2)))
         for row in skipped:
-            console.print(Text(f"  - {row['name']}: {row['why']}", style="dim"))
+            console.print(Text(f"  - {row['title']}: {row['why']}", style="dim"))
     for sentence in record["sentences"]:
         console.print(Padding(Text(sentence), (1, 0, 0, 2)))
     when = "kept from" if record["cached"] else "measured"

@@ -37,11 +37,11 @@ def render(record: Mapping[str, Any], console: Console, everything: bool = False
     console.print()
     console.print(_headline(record["counts"]))
     shown = ("fail", "warn", "unknown", *(("pass", "not_applicable") if everything else ()))
-    for finding in record["findings"]:
+    for finding in record["checks"]:
         if finding["status"] in ("fail", "warn"):
             _print_trouble(finding, console)
     for status in shown[2:]:
-        found = [finding for finding in record["findings"] if finding["status"] == status]
+        found = [finding for finding in record["checks"] if finding["status"] == status]
         if found:
             console.print(Text.assemble("\n  ", (_WORDS[status], f"bold {_MARKS[status][0]}")))
         for finding in found:
@@ -57,7 +57,7 @@ def render(record: Mapping[str, Any], console: Console, everything: bool = False
 
 def explain_item(record: Mapping[str, Any], item: Item, console: Console) -> None:
     """Print one item in full, with what was found here."""
-    for finding in record["findings"]:
+    for finding in record["checks"]:
         console.print()
         _print_trouble(finding, console)
     rows = (("why", item.why), ("when", item.when), ("check", item.check), ("fix", item.fix))
@@ -85,7 +85,7 @@ def _headline(counts: Mapping[str, int]) -> Text:
 def _print_trouble(finding: Mapping[str, Any], console: Console) -> None:
     colour, mark = _MARKS[finding["status"]]
     console.print()
-    _print_heading(mark, finding["item"], finding["title"], f"bold {colour}", console)
+    _print_heading(mark, finding["id"], finding["title"], f"bold {colour}", console)
     rows = [("found", finding["found"]), ("wanted", finding["wanted"])]
     places = finding["places"]
     if places:
@@ -117,7 +117,7 @@ def _print_heading(lead: str, item: str, title: str, style: str, console: Consol
 
 def _print_line(finding: Mapping[str, Any], console: Console) -> None:
     colour, mark = _MARKS[finding["status"]]
-    console.print(Text.assemble(f"    {mark} ", (finding["item"], colour), f"  {finding['found']}"))
+    console.print(Text.assemble(f"    {mark} ", (finding["id"], colour), f"  {finding['found']}"))
 
 
 def _first_sentence(text: str) -> str:
@@ -126,7 +126,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _next(record: Mapping[str, Any]) -> str:
-    troubles = [f["item"] for f in record["findings"] if f["status"] in ("fail", "warn")]
+    troubles = [f["id"] for f in record["checks"] if f["status"] in ("fail", "warn")]
     if troubles:
         return f"trackside doctor --explain {troubles[0]}"
     return "trackside doctor SCRIPT" if record["script"] is None else "trackside doctor --all"

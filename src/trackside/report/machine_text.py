@@ -24,7 +24,7 @@ def render(record: Mapping[str, Any], console: Console) -> None:
         grid.add_row(name, text)
     console.print()
     console.print(Padding(grid, (0, 0, 0, 2)))
-    misfits = [fit for fit in record["surroundings"]["fits"] if fit["fits"] is False]
+    misfits = [fit for fit in record["fits"] if fit["fits"] is False]
     for fit in misfits:
         console.print(
             Text.assemble("\n  ", (f"✗ {fit['what']} do not fit", "bold red"), f"  {fit['detail']}")
@@ -38,39 +38,36 @@ def render(record: Mapping[str, Any], console: Console) -> None:
 
 
 def _rows(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    facts, around = record["facts"], record["surroundings"]
     yield "fingerprint", record["fingerprint"]
-    yield from _host_rows(facts)
-    for disk in around["disks"]:
+    yield from _host_rows(record)
+    for disk in record["disks"]:
         model = f" {disk['model']}" if disk["model"] else ""
         yield "disk", f"{disk['name']}{model}: {_bytes(disk['bytes'])}, {disk['kind']}"
-    filesystems = around["filesystems"]
+    filesystems = record["filesystems"]
     for fs in filesystems[:_MOST_FILESYSTEMS]:
         room = f", {_bytes(fs['free'])} free of {_bytes(fs['bytes'])}" if fs["bytes"] else ""
         yield "file system", f"{fs['point']}: {fs['type']} ({fs['kind']}){room}"
     if len(filesystems) > _MOST_FILESYSTEMS:
         yield "", f"and {len(filesystems) - _MOST_FILESYSTEMS} more (all of them with --json)"
-    for port in around["fabrics"]:
+    for port in record["fabrics"]:
         yield (
             "fabric",
             f"{port['device']} port {port['port']}: {port['link']}, {port['state']}, {port['rate']}",
         )
-    if not facts["gpus"]:
+    if not record["gpus"]:
         yield "GPUs", "none"
-    states = {state["index"]: state for state in record["gpu_states"]}
-    for gpu in facts["gpus"]:
-        state = states.get(gpu["index"], {})
-        yield f"GPU {gpu['index']}", _gpu(gpu, state)
-        yield from (("", text) for text in _ways(state))
-    yield "software", _software(facts["software"], around["libraries"])
-    for profiler in around["profilers"]:
+    for gpu in record["gpus"]:
+        yield f"GPU {gpu['index']}", _gpu(gpu, gpu["state"])
+        yield from (("", text) for text in _ways(gpu["state"]))
+    yield "software", _software(record["software"], record["libraries"])
+    for profiler in record["profilers"]:
         if profiler["path"]:
             may = {True: "may read counters", False: "may NOT read counters", None: ""}[profiler["counters"]]
             yield "profiler", ", ".join(part for part in (profiler["name"], may, profiler["why"]) if part)
-    missing = [profiler["name"] for profiler in around["profilers"] if not profiler["path"]]
+    missing = [profiler["name"] for profiler in record["profilers"] if not profiler["path"]]
     if missing:
         yield "", f"not found: {', '.join(missing)}"
-    for fit in around["fits"]:
+    for fit in record["fits"]:
         if fit["fits"]:
             yield "fits", f"{fit['what']}: {fit['detail']}"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trackside.machine.accelerators.sheet import accelerators, simplified
-from trackside.machine.ceilings import floor_ceilings
+from trackside.machine.ceilings import floor_ceilings, kept_ceilings
 from trackside.machine.facts import MachineFacts, gpu_numbered
 from trackside.records.errors import TracksideError
 
@@ -46,16 +46,18 @@ def present(machine: MachineFacts, cache: Path) -> tuple[Present, ...]:
 def _measured(machine: MachineFacts, device: str | None, cache: Path) -> tuple[dict[str, Any], ...]:
     if device is None:
         return ()
+    fields = ("name", "value", "unit", "n", "spread", "method", "measured_at")
+    found = {
+        name: {field: row[field] for field in fields}
+        for name, row in kept_ceilings(device, cache, machine).items()
+        if row["unit"] in ("B/s", "FLOP/s")
+    }
     try:
         stored = floor_ceilings(device, cache, measure=False, machine=machine)
     except TracksideError:
-        return ()  # nothing stored: the sheet stands alone
-    common = {
-        "unit": "B/s",
-        "n": stored.n,
-        "spread": stored.spread,
-        "method": stored.method,
-        "measured_at": stored.measured_at,
-    }
+        return tuple(found.values())  # with nothing stored the sheet stands alone
     values = {"gpu.memory.read": stored.dram_read, "gpu.memory.write": stored.dram_write}
-    return tuple({"name": name, "value": value, **common} for name, value in values.items())
+    for name, value in values.items():
+        row = (name, value, "B/s", stored.n, stored.spread, stored.method, stored.measured_at)
+        found.setdefault(name, dict(zip(fields, row, strict=True)))
+    return tuple(found.values())

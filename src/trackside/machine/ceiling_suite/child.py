@@ -20,6 +20,9 @@ class Speed:
     """One thing to measure."""
 
     name: str
+    """As other programs know it: `gpu.memory.read`."""
+    title: str
+    """As people do: `memory read`."""
     unit: str
     method: str
     samples: Callable[[], list[float]]
@@ -44,16 +47,17 @@ def repeat(once: Callable[[], float], seconds: float, warm: int = 2) -> list[flo
 def measure_all(speeds: Iterator[Speed]) -> None:
     """Measure one after the other; what one of them cannot do costs itself only."""
     for speed in speeds:
-        say(begin=speed.name)
+        say(begin=speed.title)
         began = time.monotonic_ns()
         try:
             samples = sorted(speed.samples())
         except NotImplementedError as error:
-            say(skipped=speed.name, why=str(error))
+            say(skipped=speed.name, title=speed.title, why=str(error))
             continue
         except Exception as error:
             say(
                 skipped=speed.name,
+                title=speed.title,
                 why=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             )
             continue
@@ -62,6 +66,7 @@ def measure_all(speeds: Iterator[Speed]) -> None:
         say(
             result={
                 "name": speed.name,
+                "title": speed.title,
                 "unit": speed.unit,
                 "value": middle,
                 "best": samples[0] if speed.unit in ("s", "µs", "ns") else samples[-1],

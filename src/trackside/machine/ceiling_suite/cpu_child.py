@@ -29,15 +29,21 @@ def _torch() -> Any:
 
 def _speeds(seconds: float, size: int) -> Iterator[Speed]:
     told = f"{size >> 20} MiB on all threads"
-    yield Speed("memory read", "B/s", f"sum of {told}", partial(_memory, "read", size, seconds))
-    yield Speed("memory write", "B/s", f"fill of {told}", partial(_memory, "write", size, seconds))
     yield Speed(
+        "cpu.memory.read", "memory read", "B/s", f"sum of {told}", partial(_memory, "read", size, seconds)
+    )
+    yield Speed(
+        "cpu.memory.write", "memory write", "B/s", f"fill of {told}", partial(_memory, "write", size, seconds)
+    )
+    yield Speed(
+        "cpu.memory.copy",
         "memory copy",
         "B/s",
         f"copy of {told}, reads and writes together",
         partial(_memory, "copy", size, seconds),
     )
     yield Speed(
+        "cpu.memory.copy.one-thread",
         "memcpy, one thread",
         "B/s",
         f"copy of {size >> 20} MiB, reads and writes together",
@@ -45,12 +51,26 @@ def _speeds(seconds: float, size: int) -> Iterator[Speed]:
     )
     for name in ("fp32", "bf16"):
         yield Speed(
-            f"matmul {name}", "FLOP/s", f"torch.mm, {_MATRIX}³, all threads", partial(_matmul, name, seconds)
+            f"cpu.gemm.{name}",
+            f"matmul {name}",
+            "FLOP/s",
+            f"torch.mm, {_MATRIX}³, all threads",
+            partial(_matmul, name, seconds),
         )
     yield Speed(
-        "Python call", "ns", "a function of one argument, loop included", partial(_python_call, seconds)
+        "cpu.python.call",
+        "Python call",
+        "ns",
+        "a function of one argument, loop included",
+        partial(_python_call, seconds),
     )
-    yield Speed("torch operator", "µs", "an in-place add to one element", partial(_operator, seconds))
+    yield Speed(
+        "cpu.torch.operator",
+        "torch operator",
+        "µs",
+        "an in-place add to one element",
+        partial(_operator, seconds),
+    )
 
 
 def _seconds_of(operation: Callable[[], object], times: int = 1) -> float:

@@ -62,6 +62,7 @@ def _speeds(device: _Device) -> Iterator[Speed]:
     yield from _memory(device)
     yield from _matrices(device)
     yield Speed(
+        "gpu.attention.bf16",
         "attention bf16",
         "FLOP/s",
         f"scaled_dot_product_attention, {_ATTENTION} (batch, heads, tokens, head), no mask, forward",
@@ -74,15 +75,19 @@ def _speeds(device: _Device) -> Iterator[Speed]:
 
 def _memory(device: _Device) -> Iterator[Speed]:
     told = f"{device.bytes >> 20} MiB"
-    yield Speed("memory read", "B/s", f"sum of {told} of random float32", partial(_read, device))
-    yield Speed("memory write", "B/s", f"fill of {told}", partial(_write, device))
     yield Speed(
+        "gpu.memory.read", "memory read", "B/s", f"sum of {told} of random float32", partial(_read, device)
+    )
+    yield Speed("gpu.memory.write", "memory write", "B/s", f"fill of {told}", partial(_write, device))
+    yield Speed(
+        "gpu.memory.copy",
         "memory copy",
         "B/s",
         f"copy of {told} of random float32, reads and writes together",
         partial(_copy, device),
     )
     yield Speed(
+        "gpu.l2.copy",
         "L2 copy",
         "B/s",
         f"copy of {device.l2 // 4 >> 10} KiB, reads and writes together, from a CUDA graph",
@@ -149,11 +154,25 @@ def _matrices(device: _Device) -> Iterator[Speed]:
     ]
     for name, dtype, tf32 in plain:
         yield Speed(
-            f"matmul {name}", "FLOP/s", f"torch.mm, {size}", partial(_matmul, device, flops, dtype, tf32)
+            f"gpu.gemm.{name}",
+            f"matmul {name}",
+            "FLOP/s",
+            f"torch.mm, {size}",
+            partial(_matmul, device, flops, dtype, tf32),
         )
-    yield Speed("matmul fp8", "FLOP/s", f"torch._scaled_mm of e4m3, {size}", partial(_fp8, device, flops))
     yield Speed(
-        "matmul int8", "FLOP/s", f"torch._int_mm, {_MATRIX}³, random integers", partial(_int8, device, flops)
+        "gpu.gemm.fp8",
+        "matmul fp8",
+        "FLOP/s",
+        f"torch._scaled_mm of e4m3, {size}",
+        partial(_fp8, device, flops),
+    )
+    yield Speed(
+        "gpu.gemm.int8",
+        "matmul int8",
+        "FLOP/s",
+        f"torch._int_mm, {_MATRIX}³, random integers",
+        partial(_int8, device, flops),
     )
 
 
@@ -212,18 +231,23 @@ def _host_copies(device: _Device) -> Iterator[Speed]:
     pinned = there.cpu().pin_memory()
     pageable = there.cpu()
     told = f"{_COPY_BYTES >> 20} MiB"
-    ways: list[tuple[str, Callable[[], object], bool]] = [
-        ("host to device, pinned", lambda: there.copy_(pinned, non_blocking=True), True),
-        ("device to host, pinned", lambda: pinned.copy_(there, non_blocking=True), True),
-        ("host to device, pageable", lambda: there.copy_(pageable), False),
-        ("device to host, pageable", lambda: pageable.copy_(there), False),
+    ways: list[tuple[str, str, Callable[[], object]]] = [
+        ("host to device", "pinned", lambda: there.copy_(pinned, non_blocking=True)),
+        ("device to host", "pinned", lambda: pinned.copy_(there, non_blocking=True)),
+        ("host to device", "pageable", lambda: there.copy_(pageable)),
+        ("device to host", "pageable", lambda: pageable.copy_(there)),
     ]
-    for name, copy, on_device in ways:
-        if on_device:
-            yield Speed(name, "B/s", f"{told}, events", partial(device.rates, _COPY_BYTES, copy))
+    for way, memory, copy in ways:
+        name, title = f"gpu.copy.{way.replace(' ', '-')}.{memory}", f"{way}, {memory}"
+        if memory == "pinned":
+            yield Speed(name, title, "B/s", f"{told}, events", partial(device.rates, _COPY_BYTES, copy))
         else:
             yield Speed(
-                name, "B/s", f"{told}, host's clock with synchronisation", partial(_waited, device, copy)
+                name,
+                title,
+                "B/s",
+                f"{told}, host's clock with synchronisation",
+                partial(_waited, device, copy),
             )
 
 
@@ -264,16 +288,28 @@ def _launches(device: _Device) -> Iterator[Speed]:
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
     # Fewer than the queue holds, or the host would wait for the device.
     yield Speed(
-        "operator launch", "µs", "host's time of one small in-place add, 500 in a row", lambda: host(add, 500)
+        "gpu.launch.operator",
+        "operator launch",
+        "µs",
+        "host's time of one small in-place add, 500 in a row",
+        lambda: host(add, 500),
     )
-    yield Speed("launch and wait", "µs", "one small add and a synchronisation", lambda: host(round_trip, 50))
     yield Speed(
+        "gpu.launch.and-wait",
+        "launch and wait",
+        "µs",
+        "one small add and a synchronisation",
+        lambda: host(round_trip, 50),
+    )
+    yield Speed(
+        "gpu.launch.graph",
         "graph launch",
         "µs",
         f"host's time to launch a CUDA graph of {_GRAPH_KERNELS} small kernels",
         lambda: host(graph.replay, 5),
     )
     yield Speed(
+        "gpu.kernel.in-graph",
         "kernel in a graph",
         "µs",
         f"device's time of one of {_GRAPH_KERNELS} dependent small kernels in a CUDA graph",
@@ -282,15 +318,23 @@ def _launches(device: _Device) -> Iterator[Speed]:
             for t in repeat(lambda: device.seconds_of(graph.replay, 4), device.seconds)
         ],
     )
-    yield Speed("event record", "µs", "host's time", lambda: host(event.record, 500))
-    yield Speed("synchronise an idle device", "µs", "host's time", lambda: host(torch.cuda.synchronize, 100))
+    yield Speed("gpu.event.record", "event record", "µs", "host's time", lambda: host(event.record, 500))
     yield Speed(
+        "gpu.synchronise.idle",
+        "synchronise an idle device",
+        "µs",
+        "host's time",
+        lambda: host(torch.cuda.synchronize, 100),
+    )
+    yield Speed(
+        "gpu.allocate.cached",
         "allocation, cached",
         "µs",
         "torch.empty of 1 MiB that the caching allocator has",
         lambda: host(lambda: torch.empty(1 << 20, dtype=torch.uint8, device=device.name), 500),
     )
     yield Speed(
+        "gpu.allocate.driver",
         "allocation, from the driver",
         "µs",
         "256 MiB that the caching allocator has not",
@@ -317,6 +361,7 @@ def _other_gpus(device: _Device) -> Iterator[Speed]:
     for other in range(count):
         if other != index:
             yield Speed(
+                f"gpu.copy.to-gpu.{other}",
                 f"copy to cuda:{other}",
                 "B/s",
                 "256 MiB, peer to peer where the driver allows it",
@@ -324,13 +369,14 @@ def _other_gpus(device: _Device) -> Iterator[Speed]:
             )
     if count > 1:
         yield Speed(
+            "gpu.all-reduce",
             "all-reduce",
             "B/s",
             f"NCCL over {count} GPUs, 256 MiB each; bus bandwidth: 2 (n - 1) / n times what each holds",
             partial(_all_reduce, device, count),
         )
     else:
-        say(skipped="peer copies and all-reduce", why="there is one GPU")
+        say(skipped="gpu.all-reduce", title="peer copies and all-reduce", why="there is one GPU")
 
 
 def _peer(device: _Device, other: int) -> list[float]:

@@ -74,27 +74,35 @@ def _nameless(folder: str) -> int:
 def _speeds(file: _File, seconds: float, index: int | None) -> Iterator[Speed]:
     told = f"{file.size >> 20} MiB of random bytes, {file.way}"
     yield Speed(
+        "disk.read.sequential",
         "sequential read",
         "B/s",
         f"blocks of {_BLOCK >> 20} MiB, one thread, {told}",
         partial(_sequential, file, seconds),
     )
     yield Speed(
-        "random read, one at a time", "1/s", f"4 KiB, one thread, {told}", partial(_random, file, seconds, 1)
+        "disk.read.random",
+        "random read, one at a time",
+        "1/s",
+        f"4 KiB, one thread, {told}",
+        partial(_random, file, seconds, 1),
     )
     yield Speed(
+        f"disk.read.random.{_READERS}",
         f"random read, {_READERS} at a time",
         "1/s",
         f"4 KiB, {_READERS} threads, {told}",
         partial(_random, file, seconds, _READERS),
     )
     yield Speed(
+        "disk.to-gpu",
         "disk to GPU",
         "B/s",
         f"blocks of {_BLOCK >> 20} MiB through two pinned buffers, reading and copying at once, {told}",
         partial(_to_gpu, file, seconds, index),
     )
     yield Speed(
+        "disk.to-gpu.direct",
         "disk to GPU, GPUDirect Storage",
         "B/s",
         f"one cuFileRead of {file.size >> 20} MiB of random bytes into registered memory",

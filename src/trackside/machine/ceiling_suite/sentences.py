@@ -26,7 +26,7 @@ def sentences(ceilings: Iterable[Ceiling], sustained: Iterable[Sustained]) -> li
     ]
     for run in sustained:
         found.append(_sustained(run))
-    disk = table.get(("disk", "sequential read"))
+    disk = table.get(("disk", "disk.read.sequential"))
     if disk:
         found.append(
             f"A 16 GB model cannot be loaded from this disk in less than {_MODEL_BYTES / disk:.0f} s: it "
@@ -36,8 +36,8 @@ def sentences(ceilings: Iterable[Ceiling], sustained: Iterable[Sustained]) -> li
 
 
 def _gpu(place: str, speeds: dict[str, float]) -> Iterator[str]:
-    memory = speeds.get("memory read")
-    bf16 = speeds.get("matmul bf16")
+    memory = speeds.get("gpu.memory.read")
+    bf16 = speeds.get("gpu.gemm.bf16")
     if memory:
         yield (
             f"Decode on {place} is bound by {memory / 1e12:.2f} TB/s: a 16 GB model cannot exceed "
@@ -49,13 +49,16 @@ def _gpu(place: str, speeds: dict[str, float]) -> Iterator[str]:
             f"A bf16 kernel on {place} needs {ridge:.0f} FLOPs for each byte it reads to be bound by "
             f"arithmetic; a matrix product with fewer than {ridge:.0f} rows on one side is bound by memory."
         )
-    launch, kernel = speeds.get("operator launch"), speeds.get("kernel in a graph")
+    launch, kernel = speeds.get("gpu.launch.operator"), speeds.get("gpu.kernel.in-graph")
     if launch and kernel:
         yield (
             f"Operators shorter than {launch:.1f} µs on {place} wait for Python to launch them; in a CUDA "
             f"graph a kernel costs {kernel:.1f} µs."
         )
-    pinned, pageable = speeds.get("host to device, pinned"), speeds.get("host to device, pageable")
+    pinned, pageable = (
+        speeds.get("gpu.copy.host-to-device.pinned"),
+        speeds.get("gpu.copy.host-to-device.pageable"),
+    )
     if pinned and pageable:
         yield (
             f"Copies to {place} take {pinned / pageable:.1f} times as long from pageable memory "

@@ -32,7 +32,7 @@ __all__ = ["PLACES", "Options", "measured_ceilings"]
 
 PLACES = ("cpu", "disk", "cuda")
 # Raise when a method changes, so that older figures are measured again.
-_METHOD_VERSION = 2
+_METHOD_VERSION = 3
 # Seconds of each measurement, and of the long run on a GPU: 27 of them within a minute.
 _CPU_SECONDS, _DISK_SECONDS, _GPU_SECONDS, _SUSTAINED_SECONDS = 1.2, 1.2, 0.7, 8.0
 # A first import of torch and a first context take their time; without a word for so long a program hangs.
@@ -87,7 +87,7 @@ def measured_ceilings(options: Options, progress: Progress = lambda place, what:
     for place in places:
         if place.startswith("cuda") and machine.software.torch is None:
             why = "torch is not installed: pip install 'trackside[torch]'"
-            found.skipped.append(Skipped(place=place, name="all of it", why=why))
+            found.skipped.append(Skipped(place=place, name="gpu", title="all of it", why=why))
             continue
         with DeviceLock(_lock_name(place, machine), verb="ceilings"):
             _measure(place, options, machine, found, progress)
@@ -172,7 +172,9 @@ def _measure(place: str, options: Options, machine: MachineFacts, found: _Found,
         telemetry = recorder.stop()
     for answer in raw:
         if "skipped" in answer:
-            found.skipped.append(Skipped(place=place, name=answer["skipped"], why=answer["why"]))
+            found.skipped.append(
+                Skipped(place=place, name=answer["skipped"], title=answer["title"], why=answer["why"])
+            )
         elif "result" in answer:
             row = answer["result"]
             clocks = _clocks(telemetry, row.pop("began"), row.pop("ended"))
@@ -212,7 +214,8 @@ def _program(
             raise TracksideError(
                 "usage", f"cannot measure the disk of {folder}: {error.strerror}", "name a folder that exists"
             ) from error
-        size = min(int(options.scale * _DISK_BYTES), free.f_bavail * free.f_frsize // _DISK_SHARE)
+        wanted = max(int(options.scale * _DISK_BYTES), _LEAST_MEMORY)
+        size = min(wanted, free.f_bavail * free.f_frsize // _DISK_SHARE)
         if size < _LEAST_MEMORY:
             raise TracksideError(
                 "device",

@@ -16,7 +16,7 @@ from trackside.machine.doctor.relevant import most_relevant
 from trackside.machine.doctor.script import read_script
 from trackside.machine.doctor.system import System
 from trackside.machine.facts import facts, fingerprint
-from trackside.records.doctor import DoctorFinding, DoctorRecord, Relevant
+from trackside.records.doctor import DoctorCheck, DoctorRecord, Relevant
 from trackside.records.errors import TracksideError
 from trackside.store.runs import RunStore
 
@@ -49,7 +49,7 @@ def check_up(script: Path | None, chosen: list[Probe], store: RunStore | None = 
         script=str(script) if script else None,
         families=sorted({finding.item.family for finding in findings}),
         counts={status: counts[status] for status in STATUSES},
-        findings=[DoctorFinding(**_row(finding)) for finding in findings],
+        checks=[DoctorCheck(**_row(finding)) for finding in findings],
         relevant=[Relevant(item=one.item.id, title=one.item.title, because=one.because) for one in relevant],
         started=started.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - began, 3),
@@ -65,7 +65,7 @@ def check_up(script: Path | None, chosen: list[Probe], store: RunStore | None = 
 def _row(finding: Finding) -> dict[str, Any]:
     item, outcome = finding.item, finding.outcome
     return {
-        "item": item.id,
+        "id": item.id,
         "family": item.family,
         "title": item.title,
         "about": finding.about,

@@ -1,0 +1,40 @@
+"""The fields that other programs rely on, in the documents that the verbs print."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def document(folder: Path, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "trackside", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_machine_has_the_fields_that_others_rely_on(tmp_path: Path) -> None:
+    found = document(tmp_path, "machine")
+    assert {"fingerprint", "cpu", "gpus", "software", "unknown"} <= found.keys()
+    assert all({"what", "why"} <= one.keys() for one in found["unknown"])
+
+
+def test_doctor_has_the_fields_that_others_rely_on(tmp_path: Path) -> None:
+    checks = document(tmp_path, "doctor", "--family", "os")["checks"]
+    assert checks
+    for check in checks:
+        assert {"id", "family", "status", "found", "wanted", "why", "fix"} <= check.keys()
+        assert check["status"] in ("pass", "warn", "fail", "unknown", "not_applicable")
+
+
+@pytest.mark.parametrize("place", ["cpu"])
+def test_ceilings_have_the_fields_and_names_that_others_rely_on(place: str, tmp_path: Path) -> None:
+    from trackside.machine.ceiling_suite.suite import Options, measured_ceilings
+
+    measured_ceilings(Options((place,), tmp_path, store=tmp_path / ".trackside", scale=0.05))
+    rows = document(tmp_path, "ceilings", place)["ceilings"]
+    assert {"cpu.memory.read", "cpu.gemm.fp32", "cpu.gemm.bf16"} <= {row["name"] for row in rows}
+    assert all({"name", "value", "unit", "n", "spread", "method"} <= row.keys() for row in rows)
