@@ -12,7 +12,7 @@ from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.stats import quiet
-from trackside.stats.intervals import Interval, balanced_interval, t_interval
+from trackside.stats.intervals import Interval, balanced_interval
 from trackside.stats.quads import pair_median, quad_log_ratio
 from trackside.stats.totals import contradicts, falls_short, total_ratio
 from trackside.stats.verdict import PROOF, classify
@@ -50,6 +50,7 @@ class Reading:
     wall: Interval | None
     device: Interval | None
     lie_us: float
+    """What a lying worker could hide in each call and still have the judge's clock say so much at least."""
     kept: int
     quads: int
     excuse: str = ""
@@ -71,7 +72,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     timed = [q for p in measurement.pairs for q in p.quads if q.mode == wanted]
     undisturbed = Quiet(timed) if plan.kind == "cpu" else None
     keep = {id(q) for q in (undisturbed.kept if undisturbed else timed)}
-    speeds, judges, totals, lies, weights = [], [], [], [], []
+    speeds, judges, totals, weights = [], [], [], []
     sums: dict[str, list[float]] = {"A": [], "B": []}
     for pair in measurement.pairs:
         quads = [q for q in pair.quads if q.mode == wanted]
@@ -82,9 +83,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         totals.append(math.log(total_ratio(base, cand)))
         sums["A"] += base
         sums["B"] += cand
-        ratio, lie = _judge_ratio(kept, pair.idle.get(CANDIDATE, 0.0) - pair.idle.get(BASELINE, 0.0))
-        judges.append(ratio)
-        lies.append(lie)
+        judges.append(_judge_ratio(kept, pair.idle.get(CANDIDATE, 0.0) - pair.idle.get(BASELINE, 0.0)))
         counted = max(1, sum(id(q) in keep for q in quads))
         weights.append(counted / (counted + _PROCESS_QUADS))
     others = (
@@ -94,16 +93,18 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     )
     first = [pair.first for pair in measurement.pairs]
     speed = balanced_interval(speeds, first, weights=weights)
+    judge = _at_most(balanced_interval(judges, first, weights=weights), speed)
+    mine = [t for q in timed for t, letter in zip(q.ns, q.order, strict=True) if letter == "B"]
     if undisturbed:
         undisturbed.report(ledger, classify(speed, plan.delta) == "slower")
     return Reading(
         speed=speed,
-        judge=_at_most(balanced_interval(judges, first, weights=weights), speed),
+        judge=judge,
         total=balanced_interval(totals, first),
         pooled=math.log(total_ratio(sums["A"], sums["B"])),
         wall=others["wall"],
         device=others["device"],
-        lie_us=_half_width(lies) / 1e3,
+        lie_us=float(np.median(mine)) * math.expm1(speed.mid - judge.low) / 1e3,
         kept=len(keep),
         quads=len(timed),
         excuse=_paced(plan) or _strewn(measurement.output_bytes),
@@ -163,17 +164,18 @@ class Quiet:
             if self._hit == BASELINE and not slower:
                 ledger.failed("machine-quiet", f"{text}; run again on a quieter machine")
             else:
-                ledger.warned("machine-quiet", f"{text}: none was dropped")
+                ledger.warned("machine-quiet", f"{text}: all of them count")
         elif self._disturbed > _MAX_DROPPED:
             ledger.warned(
-                "machine-quiet", f"{share}, and {_MAX_DROPPED:.0%} at most may be dropped: none was"
+                "machine-quiet",
+                f"{share}, more than the {_MAX_DROPPED:.0%} that may be dropped: all of them count",
             )
         else:
             ledger.passed("machine-quiet", f"{self._disturbed:.0%} of quads dropped as disturbed")
 
 
-def _judge_ratio(quads: list[Quad], idle: float) -> tuple[float, float]:
-    """Log ratio on the judge's clock, and what the candidate's clock leaves out, in ns a call.
+def _judge_ratio(quads: list[Quad], idle: float) -> float:
+    """Log ratio on the judge's clock: with what the candidate's own leaves out added to its times.
 
     That is how much longer the judge saw the candidate take than the baseline, beyond what their own clocks
     say and beyond the `idle` difference of slots in which nothing is called. A difference and no ratio of
@@ -193,7 +195,7 @@ def _judge_ratio(quads: list[Quad], idle: float) -> tuple[float, float]:
         )
         for q in quads
     ]
-    return pair_median(ratios, orders), hidden  # type: ignore[arg-type]
+    return pair_median(ratios, orders)  # type: ignore[arg-type]
 
 
 def _at_most(judge: Interval, speed: Interval) -> Interval:
@@ -214,11 +216,6 @@ def _plain_interval(pairs: list[Pair], mode: str) -> Interval | None:
             values.append(pair_median([q.log_ratio for q in quads], [q.order for q in quads]))  # type: ignore[misc]
             first.append(pair.first)
     return balanced_interval(values, first) if len(values) > 1 else None
-
-
-def _half_width(values: list[float]) -> float:
-    interval = t_interval(values)
-    return max(abs(interval.low), abs(interval.high))
 
 
 def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[str]]:
