@@ -27,7 +27,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(STAMP)  ## one honest candidate and one that cheats; then what the machine can do and what is wrong with it
-	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/candidate.py
+	@# 4 is "not decided": a busy machine may leave it at that.
+	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/candidate.py || test $$? -eq 4
 	@echo "Now a candidate that keeps old answers. A loop over one input would call it thousands of times faster:"
 	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/cheat.py; test $$? -eq 1
 	@$(BIN)/trackside runs show last --json | grep -q '"verdict": "rejected"'

@@ -20,7 +20,7 @@ def compare(
     device: str = "cpu",
     metric: str = "device",
     claim: str = "faster",
-    budget: float = 60.0,
+    budget: float | None = None,
     delta: float | None = None,
     quick: bool = False,
     seed: int | None = None,
@@ -45,6 +45,7 @@ def compare(
     # Imported here, so that `import trackside` stays quick.
     from pathlib import Path
 
+    from trackside.comparison.options import budget_of
     from trackside.comparison.trial import Options, run_trial
 
     options = Options(
@@ -53,7 +54,7 @@ def compare(
         device=device,
         metric=metric,
         claim=claim,
-        budget=budget,
+        budget=budget_of(budget, quick),
         delta=delta,
         quick=quick,
         seed=seed,

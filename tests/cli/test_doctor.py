@@ -1,6 +1,7 @@
 """`trackside doctor`, as the real program, on this machine."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -125,6 +126,43 @@ def test_fixes_are_written_as_a_script_that_only_prints(trackside: Trackside, tm
     steps = [line for line in text.splitlines() if line.startswith("step ")]
     assert len(done.stdout.splitlines()) == len(steps)
     assert all(line.startswith("+ ") for line in done.stdout.splitlines())
+
+
+def test_fixes_are_not_written_over_anything_but_earlier_ones(trackside: Trackside, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    done = trackside("doctor", "train.py", "--fix-script", "train.py")
+    assert (done.returncode, script.read_text()) == (2, "import torch\n")
+    assert "is there already" in done.stderr
+    os.mkfifo(tmp_path / "pipe")
+    assert trackside("doctor", "--family", "os", "--fix-script", "pipe").returncode == 2
+    for _ in range(2):
+        trackside("doctor", "--family", "os", "--fix-script", "fix.sh")
+    assert (tmp_path / "fix.sh").read_text().startswith("#!/bin/sh")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("notes.ipynb", '{"cells": []}', "jupyter nbconvert"),
+        ("deep.py", "x = " + "-" * 100_000 + "1\n", "is no Python that can be parsed"),
+    ],
+)
+def test_what_is_no_plain_python_file_is_refused_with_a_remedy(
+    name: str, content: str, words: str, trackside: Trackside, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    done = trackside("doctor", name)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "pipe"])
+def test_a_device_or_a_pipe_is_no_script(path: str, trackside: Trackside, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    done = trackside("doctor", path)
+    assert (done.returncode, "name a Python file" in done.stderr) == (2, True)
 
 
 def test_where_nothing_can_be_stored_the_doctor_still_answers(trackside: Trackside, tmp_path: Path) -> None:

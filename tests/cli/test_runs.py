@@ -40,9 +40,25 @@ def test_the_list_shows_id_verb_and_verdict_and_the_next_command(trackside: Trac
     done = trackside("runs", "list")
     assert (done.returncode, done.stderr) == (0, "")
     _, line, ending = done.stdout.splitlines()
-    assert [run_id, "lap", "done"] == [field for field in line.split() if field in (run_id, "lap", "done")]
-    assert "faster (not certified)" in line
+    assert [run_id, "lap"] == line.split()[:2]
+    assert "faster, not certified" in line
     assert ending == f"next: trackside runs show {run_id}"
+
+
+def test_ids_are_whole_and_files_named_on_a_narrow_terminal(trackside: Trackside, home: Path) -> None:
+    store = RunStore(home)
+    run = store.new_run("compare")
+    pair = {
+        arm: {"path": f"/some/folder/softmax/{arm}.py", "format": "native"}
+        for arm in ("baseline", "candidate")
+    }
+    store.write_record(
+        run, {"schema": "trackside.compare/1", "verdict": "inconclusive", "certified": False, **pair}
+    )
+    text = trackside("runs", "list", COLUMNS="80").stdout
+    assert run.id in text
+    told = " ".join(text.split())
+    assert "softmax/baseline.py → candidate.py: inconclusive, not certified" in told
 
 
 def test_the_json_list_is_an_envelope_with_full_counts(trackside: Trackside, home: Path, run_id: str) -> None:

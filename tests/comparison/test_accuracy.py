@@ -75,7 +75,7 @@ def test_infinities_and_nan_must_be_where_the_rounded_oracle_has_them(
     oracle = torch.tensor([1.0, expected], dtype=torch.float64)
     result = accuracy.measure(torch.tensor([1.0, found]), oracle)
     assert result["nonfinite"] == wrong
-    assert result["nonfinite_at"] == (1 if wrong else None)
+    assert result["nonfinite_at"] == ([1] if wrong else None)
 
 
 def test_an_empty_output_has_no_bins() -> None:
@@ -162,6 +162,7 @@ def test_an_error_that_a_record_cannot_hold_is_shown_as_infinite(which: str) -> 
     small = {"candidate": {"rms": 1e-7, "max": 1e-6}, "baseline": {"rms": 2e-7, "max": 1e-6}}
     outputs = [{"path": "out[0]"} | small, {"path": "out[1]"} | small | {which: {"rms": None, "max": None}}]
     record = dict.fromkeys(("speedup", "statistics", "floor", "memory", "baseline")) | {
+        "verdict": "inconclusive",
         "timings": {},
         "environment": {},
         "accuracy": {

@@ -410,6 +410,19 @@ def test_a_command_is_identified_by_its_program_its_files_and_their_imports() ->
     assert identify(line, "baseline", Path.cwd(), ["result.npy"])["sha256"] != found["sha256"]
 
 
+def test_files_within_a_line_for_a_shell_belong_to_the_command(tmp_path: Path) -> None:
+    for name in ("old.py", "data.txt", "module.py"):
+        (tmp_path / name).write_text("1\n")
+    line = "sh -c 'cat data.txt | python old.py --file=data.txt > out.txt; python -m module'"
+    found = identify(line, "baseline", tmp_path)
+    named = {Path(path).name for path in found["files"]}
+    assert {"old.py", "data.txt", "module.py"} <= named
+    (tmp_path / "old.py").write_text("2\n")
+    assert identify(line, "baseline", tmp_path)["sha256"] != found["sha256"]
+    # A line that no shell could read is not looked into, and is no error of ours.
+    assert identify("""sh -c 'echo "'""", "baseline", tmp_path)["files"]
+
+
 # -- interruption --------------------------------------------------------------------------------------------
 
 JUDGE = """

@@ -36,5 +36,5 @@ def test_a_gpu_is_shown_by_clock_and_power_and_a_cpu_by_what_was_stolen() -> Non
         "GPU power": "▂█ 600 W (90 to 700)",
     }
     cpu = dict(telemetry_rows({"series": {"cpu.steal": steal}}))
-    assert cpu == {"time stolen": "▁█ 1.2% by the hypervisor, 20% at most"}
+    assert cpu == {"time stolen": "▁█ 1.2% on average, 20% at the worst moment"}
     assert list(telemetry_rows({})) == []

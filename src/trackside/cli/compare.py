@@ -42,8 +42,11 @@ def compare(
     ] = "device",
     claim: Annotated[str, typer.Option(help="What exit code 0 means: faster, or not-slower.")] = "faster",
     budget: Annotated[
-        float, typer.Option(help="Seconds for the whole comparison, compilation aside.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            help="Seconds for the whole comparison, compilation aside (default 60, with --quick 15)."
+        ),
+    ] = None,
     delta: Annotated[
         float | None,
         typer.Option(
@@ -51,7 +54,7 @@ def compare(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two worker pairs: a first look, never certified.")
+        bool, typer.Option("--quick", help="Two worker pairs and 15 seconds: a first look, never certified.")
     ] = False,
     seed: Annotated[
         int | None, typer.Option(help="Repeatable inputs; known seeds lower the certificate.")
@@ -104,6 +107,8 @@ def compare(
         raise TracksideError(
             "usage", "found no two things to compare", "trackside compare BASELINE CANDIDATE"
         )
+    from trackside.comparison.options import budget_of
+
     if command:
         from trackside.comparison.commands import CommandOptions, run_commands
 
@@ -121,7 +126,7 @@ def compare(
             candidate,
             tuple(output or ()),
             claim=claim,
-            budget=budget,
+            budget=budget_of(budget, quick),
             delta=delta,
             quick=quick,
             pairs=pairs,
@@ -146,7 +151,7 @@ def compare(
             device=device,
             metric=metric,
             claim=claim,
-            budget=budget,
+            budget=budget_of(budget, quick),
             delta=delta,
             quick=quick,
             seed=seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +48,8 @@ def doctor(
     from trackside.machine.doctor.fix_script import fix_script
     from trackside.machine.doctor.probe import probes
 
+    if fixes is not None:
+        _see_that_it_is_ours(fixes)
     chosen = _chosen(probes(), family, explain)
     if script is None and explain is None:
         chosen = [one for one in chosen if one.about == "machine"]
@@ -87,10 +90,27 @@ def _chosen(every: tuple[Probe, ...], names: list[str] | None, explain: str | No
     return [one for one in every if not families or one.item.partition(".")[0] in families]
 
 
-def _write(path: Path, text: str) -> None:
+def _see_that_it_is_ours(path: Path) -> None:
+    """Refuse to write over anything but an earlier script of this kind."""
+    from trackside.machine.doctor.fix_script import HEAD
+
     try:
-        path.write_text(text)
+        known = not path.exists() or (path.is_file() and path.read_bytes().startswith(HEAD.encode()))
+    except OSError:
+        known = False
+    if not known:
+        raise TracksideError(
+            "usage", f"{path} is there already, and no script of `doctor`", "name a file that does not exist"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
     except OSError as error:
+        partial.unlink(missing_ok=True)
         raise TracksideError(
             "usage", f"cannot write {path}: {error.strerror}", "name a file in a folder you may write to"
         ) from error

@@ -107,25 +107,29 @@ def _print_list(console: "Console", summaries: list[RunSummary]) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "verb", "started (UTC)", "state", "verdict"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("remark", overflow="fold")
+    # In full on any terminal: an id that is cut cannot be copied.
+    table.add_column("run", no_wrap=True, min_width=max(len(summary.id) for summary in summaries))
+    table.add_column("verb", no_wrap=True, min_width=max(len(summary.verb) for summary in summaries))
+    table.add_column("started (UTC)", no_wrap=True, min_width=len("2026-11-16 10:54"))
+    table.add_column("result", overflow="fold")
     for summary in summaries:
         table.add_row(
             summary.id,
             summary.verb,
-            summary.started.removesuffix("+00:00").replace("T", " "),
-            Text(summary.state, style=_STATE_STYLES.get(summary.state, "")),
-            Text(_verdict(summary)),
-            Text(printable(summary.reason or "")),
+            summary.started[:16].replace("T", " "),
+            Text(_result(summary), style=_STATE_STYLES.get(summary.state, "")),
         )
     console.print(table)
 
 
-def _verdict(summary: RunSummary) -> str:
-    if summary.verdict is None:
-        return ""
-    return summary.verdict if summary.certified in (None, True) else f"{summary.verdict} (not certified)"
+def _result(summary: RunSummary) -> str:
+    """What came out, of what was compared, and why there is no more."""
+    parts: list[str] = [] if summary.state == "done" and summary.verdict else [summary.state]
+    if summary.verdict is not None:
+        parts.append(summary.verdict + ("" if summary.certified in (None, True) else ", not certified"))
+    compared = f"{summary.about}: " if summary.about else ""
+    reason = f" ({summary.reason})" if summary.reason else ""
+    return printable(compared + ", ".join(parts) + reason)
 
 
 def _print_facts(console: "Console", record: Mapping[str, Any]) -> None:

@@ -56,7 +56,7 @@ def measure(found: torch.Tensor, oracle: torch.Tensor, bulk: bool = False) -> di
         "bins": bins,
         **({"bulk": _without_jumps(flat, wanted, bins)} if bulk else {}),
         "nonfinite": bad,
-        "nonfinite_at": first,
+        "nonfinite_at": None if first is None else position(first, list(as_real(found).shape)),
         "expected": _number(wanted[first]) if first is not None else None,
         "found": _number(flat[first]) if first is not None else None,
         "elements": flat.numel(),

@@ -8,7 +8,7 @@ import itertools
 import os
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,7 @@ def identify(command: str, role: str, folder: Path, outputs: Sequence[str] = ())
     """A command as it is now, in the form of a record's `FileIdentity`; `outputs` are written, not read."""
     argv = parse_command(command, role, folder)
     written = {(folder / name).resolve() for name in outputs}
-    named = [Path(_program(argv[0], folder) or argv[0])]
-    for before, token in itertools.pairwise(argv):
-        # A file may stand alone, behind `--option=`, or be a module behind -m.
-        named.extend(folder / part for part in sorted({token, token.rpartition("=")[2]}) if part)
-        if before == "-m":
-            named.append(folder / f"{token.replace('.', '/')}.py")
+    named = [Path(_program(argv[0], folder) or argv[0]), *_named(argv, folder)]
     files: dict[str, str] = {}
     for path in named:
         # A word may be anything: too long for a name, or with a null byte in it.
@@ -65,6 +60,21 @@ def identify(command: str, role: str, folder: Path, outputs: Sequence[str] = ())
         "sha256": hashlib.sha256(together.encode()).hexdigest(),
         "files": dict(sorted(files.items())),
     }
+
+
+def _named(argv: Sequence[str], folder: Path, inner: bool = False) -> Iterator[Path]:
+    """Paths that the words of a command line may stand for, also of a line within a word, as for `sh -c`."""
+    for before, token in itertools.pairwise(argv):
+        # A file may stand alone, behind `--option=`, or be a module behind -m.
+        yield from (folder / part for part in sorted({token, token.rpartition("=")[2]}) if part)
+        if before == "-m":
+            yield folder / f"{token.replace('.', '/')}.py"
+        if not inner and any(sign.isspace() for sign in token):
+            with contextlib.suppress(ValueError):
+                line = shlex.shlex(token, posix=True, punctuation_chars=True)
+                line.whitespace_split = True
+                # The first word of such a line is no option's value: a program, or a file as any other.
+                yield from _named(["", *line], folder, inner=True)
 
 
 def _with_imports(file: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from trackside.records.devices import gpu_index
 from trackside.records.errors import TracksideError
 from trackside.stats.verdict import PROVING_PAIRS
 
-__all__ = ["CERTIFIED_PAIRS", "DEFAULT_PAIRS", "QUICK_PAIRS", "Options", "check_common"]
+__all__ = ["CERTIFIED_PAIRS", "DEFAULT_PAIRS", "QUICK_PAIRS", "Options", "budget_of", "check_common"]
 
 # On a CPU a pair costs a second and processes differ by a percent; on a GPU they cost more, differ less.
 DEFAULT_PAIRS = {"cpu": 12, "cuda": 6}
@@ -18,7 +18,7 @@ QUICK_PAIRS = 2
 # A t interval over two pairs is honest but says little; a certificate wants more.
 CERTIFIED_PAIRS = PROVING_PAIRS
 
-_BUDGET = 60.0
+_BUDGET, _QUICK_BUDGET = 60.0, 15.0
 _BUILD_TIMEOUT = 300.0
 
 
@@ -74,6 +74,11 @@ class Options:
             }
         )
         return shown
+
+
+def budget_of(asked: float | None, quick: bool) -> float:
+    """The seconds that a comparison has, where nothing was asked for too."""
+    return asked if asked is not None else _QUICK_BUDGET if quick else _BUDGET
 
 
 def check_common(

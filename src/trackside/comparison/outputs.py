@@ -243,7 +243,8 @@ def _check_leaf(look: _Look, fact: dict[str, Any], leaf: dict[str, Any]) -> None
     elif leaf["nonfinite"] and not _excused(look, fact):
         look.failed(
             check,
-            f"{path} element {leaf['nonfinite_at']}: expected {leaf['expected']}, found {leaf['found']} "
+            f"{path}{leaf['nonfinite_at']}: expected {_digits(leaf['expected'])}, found "
+            f"{_digits(leaf['found'])} "
             f"({leaf['nonfinite']:,} NaN or infinities out of place)",
         )
     else:

@@ -88,9 +88,10 @@ def _headline(record: dict[str, Any], console: Console) -> None:
         line.append(f"  {speed['ratio']:.3f}×", style="bold")
         line.append(f"  [{speed['low']:.3f}, {speed['high']:.3f}]")
         line.append(f"  {speed['metric']} time, {speed['confidence']:.0%}", style="dim")
-    line.append("   ")
     words = {"full": "certified", "reduced": "certified, with reservations", "none": "not certified"}
-    line.append(words[record["certificate"]], style="green" if record["certificate"] == "full" else "yellow")
+    worth = Text(words[record["certificate"]], style="green" if record["certificate"] == "full" else "yellow")
+    narrow = line.cell_len + worth.cell_len + 3 > console.width
+    line.append("\n  " if narrow else "   ").append_text(worth)
     console.print()
     console.print(line)
     meaning = _MEANING[verdict]
@@ -174,7 +175,8 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         rows += telemetry_rows(record.get("telemetry") or {})
     accuracy = record["accuracy"]
     outputs = [o for o in accuracy.get("outputs", []) if o["candidate"]]
-    if outputs:
+    # The good calls before a bad one are no evidence of anything.
+    if outputs and record["verdict"] != "rejected":
         # A record holds no infinity: where an error is one, there is null.
         worst = max(outputs, key=lambda o: math.inf if (e := o["candidate"]["rms"]) is None else e)
         rows.append(
@@ -343,4 +345,5 @@ def _floor_reason(floor: dict[str, Any]) -> str:
             f"{floor['flops'] / 1e9:,.3g} GFLOP at {floor['flops_per_s'] / 1e12:,.3g} TFLOP/s "
             f"({floor['flops_in']})"
         )
-    return f"{floor['bytes'] / 1e6:.1f} MB at {floor['bytes_per_s'] / 1e9:.0f} GB/s"
+    where = " (from cache)" if str(floor.get("ceiling", "")).startswith("cache") else ""
+    return f"{floor['bytes'] / 1e6:.1f} MB at {floor['bytes_per_s'] / 1e9:.0f} GB/s{where}"

@@ -38,4 +38,7 @@ def telemetry_rows(telemetry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     stolen = series.get("cpu.steal")
     if stolen and stolen.get("points") and "gpu.sm_mhz" not in series:
         drawn = sparkline(stolen["points"], 0.0, max(stolen["max"], 0.05))
-        yield "time stolen", f"{drawn} {stolen['mean']:.1%} by the hypervisor, {stolen['max']:.0%} at most"
+        yield (
+            "time stolen",
+            f"{drawn} {stolen['mean']:.1%} on average, {stolen['max']:.0%} at the worst moment",
+        )

@@ -3,10 +3,12 @@
 A reader sees a whole record or none, whenever the writer died; a run without one is listed with the reason.
 """
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import sys
 import time
@@ -36,6 +38,7 @@ START_FILE: Final = "run.json"
 # Verb letter, UTC second, 16 random bits: short enough to type; mkdir decides when two processes draw one id.
 _ID: Final = re.compile(r"[a-z]-(\d{8}-\d{6})-[0-9a-f]{4}")
 _ID_ATTEMPTS: Final = 100
+_ABOUT_LENGTH: Final = 30
 
 # The end of the year 9999, past which datetime has no word for a time.
 _LAST_START_NS: Final = 253_402_300_800_000_000_000
@@ -64,6 +67,8 @@ class RunSummary:
     state: RunState
     verdict: str | None
     certified: bool | None
+    about: str | None
+    """Of a comparison, the names of what was compared."""
     reason: str | None
     """Why there is no final record; None for states `done` and `failed`."""
     folder: Path
@@ -135,8 +140,13 @@ class RunStore:
                     "process": _process_mark(os.getpid()),
                     "argv": [os.fsencode(a).decode("utf-8", "backslashreplace") for a in sys.argv],
                 }
-                write_json(run.folder / START_FILE, start | worker)
-                fsync_folder(self._runs)
+                try:
+                    write_json(run.folder / START_FILE, start | worker)
+                    fsync_folder(self._runs)
+                except BaseException:
+                    # A full disk has room for a folder still: it would be listed as a run that died.
+                    shutil.rmtree(run.folder, ignore_errors=True)
+                    raise
                 return run
         raise TracksideError(
             "store",
@@ -287,6 +297,7 @@ class RunStore:
             state=state,
             verdict=verdict if isinstance(verdict, str) else None,
             certified=certified if isinstance(certified, bool) else None,
+            about=_about(record),
             reason=reason,
             folder=folder,
         )
@@ -306,7 +317,14 @@ class RunStore:
             # Perhaps a folder with other things in it, and none of our business what git sees of those.
             return
         # Records name local paths and machines; nobody wants them committed by `git add .`.
-        (self.root / ".gitignore").write_text("*\n")
+        try:
+            (self.root / ".gitignore").write_text("*\n")
+        except OSError:
+            # Or the next run would find the folder, and leave it open to git.
+            with contextlib.suppress(OSError):
+                (self.root / ".gitignore").unlink(missing_ok=True)
+                self.root.rmdir()
+            raise
 
 
 def _absolute(root: Path) -> Path:
@@ -340,6 +358,19 @@ def _verb_of_record(path: Path) -> str:
         schema = None
     match = re.fullmatch(r"trackside\.([a-z-]+)/\d+", schema) if isinstance(schema, str) else None
     return match[1] if match else "unknown"
+
+
+def _about(record: Mapping[str, Any]) -> str | None:
+    """`softmax/old.py → new.py` for a comparison of two files; the two lines, cut, for one of commands."""
+    pair = [one for arm in ("baseline", "candidate") if isinstance(one := record.get(arm), dict)]
+    paths = [path for one in pair if isinstance(path := one.get("path"), str) and path]
+    if len(paths) != 2:
+        return None
+    if any(one.get("format") == "command" for one in pair):
+        return " → ".join(path[:_ABOUT_LENGTH] for path in paths)
+    first, second = map(Path, paths)
+    folder = "" if first.parent == second.parent else f"{second.parent.name}/"
+    return f"{first.parent.name}/{first.name} → {folder}{second.name}".removeprefix("/")
 
 
 def _without_final_record(start: _Start) -> tuple[RunState, str]:

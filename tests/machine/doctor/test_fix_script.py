@@ -34,7 +34,15 @@ def test_commands_run_only_when_told_to(apply: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["DataLoader(dataset, num_workers=8)", "kill <pid>", "sudo fstrim DATADIR"]
+    "change",
+    [
+        "DataLoader(dataset, num_workers=8)",
+        "kill <pid>",
+        "sudo fstrim DATADIR",
+        # The script's own shell, which ends, cannot do these for anybody.
+        "export THP_MEM_ALLOC_ENABLE=1",
+        "ulimit -n 131072",
+    ],
 )
 def test_what_is_no_command_or_not_filled_in_is_left_to_people(change: str, tmp_path: Path) -> None:
     text = fix_script([Finding(ITEM, "machine", fails("few", "many", [change]))])

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 from trackside.machine.doctor.probe import Finding
 
-__all__ = ["fix_script"]
+__all__ = ["HEAD", "fix_script"]
 
-_HEAD = """#!/bin/sh
+HEAD = """#!/bin/sh
 # What `trackside doctor` would change on this machine. It has changed nothing.
 # Read every line. As it is, this script only prints what it would do; `APPLY=1 sh FILE` does it.
 set -u
@@ -20,16 +20,17 @@ step() {
 }
 """
 
-# Changes that begin so are commands for a shell; all others (code, settings of a file) are for a person.
+# Changes that begin so are commands for a shell; all others (code, settings of a file) are for a person. So
+# are variables and limits: a script's own shell, which ends, cannot set them for the job.
 _COMMAND = re.compile(
-    r"(sudo|echo|export|nvidia-smi|sysctl|cpupower|tuned-adm|modprobe|mount|ulimit|systemctl|grubby|"
+    r"(sudo|echo|nvidia-smi|sysctl|cpupower|tuned-adm|modprobe|mount|systemctl|grubby|"
     r"update-grub|numactl|docker|kubectl|swapoff|fstrim|rsync|ethtool|ip|setpci|nvidia-ctk|pip|apt|dnf|rmmod)\s"
 )
 
 
 def fix_script(findings: Iterable[Finding]) -> str:
     """One block for each finding that is not as it should be."""
-    blocks = [_HEAD]
+    blocks = [HEAD]
     for finding in findings:
         if finding.outcome.status not in ("fail", "warn"):
             continue

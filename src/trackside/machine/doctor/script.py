@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import shlex
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +15,9 @@ from typing import TypeAlias
 from trackside.records.errors import TracksideError
 
 __all__ = ["Argument", "Call", "Function", "Loop", "Script", "read_script"]
+
+_MOST_BYTES = 16 << 20
+"""No script is longer; what is was not written by a person."""
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
@@ -349,12 +354,26 @@ def read_script(path: Path) -> Script:
         TracksideError: where it cannot be read, or is no Python.
     """
     try:
+        kind = path.stat()
+        if path.suffix == ".ipynb":
+            raise TracksideError(
+                "workload",
+                f"{path} is a notebook; needed: a Python file",
+                f"jupyter nbconvert --to script {shlex.quote(str(path))}, then look at the file it writes",
+            )
+        if not stat.S_ISREG(kind.st_mode) or kind.st_size > _MOST_BYTES:
+            raise TracksideError(
+                "usage",
+                f"{path} is no file, or one of more than {_MOST_BYTES >> 20} MiB",
+                "name a Python file",
+            )
         return Script(path, ast.parse(path.read_bytes(), str(path)))
     except OSError as error:
         raise TracksideError(
             "not-found", f"cannot read {path}: {error.strerror}", "name a Python file that exists"
         ) from error
-    except (SyntaxError, ValueError, RecursionError) as error:
+    # Python's parser says so where expressions are nested too deeply for it.
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         raise TracksideError(
             "workload", f"{path}{where} is no Python that can be parsed: {error}", "repair the file"

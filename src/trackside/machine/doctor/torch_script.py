@@ -415,6 +415,7 @@ def weigh(
     wanted: str,
     fix: Iterable[str] = (),
     bad: Callable[..., Outcome] = warns,
+    unclear: str = "gets this from elsewhere",
 ) -> Outcome:
     """One answer for all places: bad where one is, unknown where one cannot be read, otherwise good."""
     verdicts = [(call, look(call)) for call in calls]
@@ -428,7 +429,7 @@ def weigh(
         )
     hidden = [call for call, verdict in verdicts if verdict is Argument.UNREADABLE]
     if hidden:
-        return unknown(f"{hidden[0].place}: {hidden[0].method} gets this from elsewhere")
+        return unknown(f"{hidden[0].place}: {hidden[0].method} {unclear}")
     return passes(good, wanted)
 
 

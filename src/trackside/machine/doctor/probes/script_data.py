@@ -121,7 +121,13 @@ def pinned_batches(torch: TorchScript) -> Outcome:
             return Argument.UNREADABLE
         return None if pinned is True else "pin_memory is not set"
 
-    return weigh(_calls(torch), look, "every loader pins its batches", "pin_memory=True")
+    return weigh(
+        _calls(torch),
+        look,
+        "every loader pins its batches",
+        "pin_memory=True",
+        unclear="may pin its batches, or have them on the GPU already: that cannot be read here",
+    )
 
 
 @script_probe("pytorch.non-blocking-copies")
