@@ -75,8 +75,8 @@ def _rows(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _host_rows(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     cpu, limits = facts["cpu"], facts["limits"]
     counts = [
-        f"{cpu[name]} {word}"
-        for name, word in (("sockets", "socket(s)"), ("cores", "cores"), ("threads", "threads"))
+        f"{cpu[name]} {word}" + ("" if cpu[name] == 1 else "s")
+        for name, word in (("sockets", "socket"), ("cores", "core"), ("threads", "thread"))
         if cpu[name]
     ]
     yield "processor", ", ".join([cpu["model"] or "unknown", *counts])
