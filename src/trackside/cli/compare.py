@@ -262,7 +262,7 @@ class _Live:
         elif phase == "waiting":
             holder = event["holder"]
             who = f"{holder.get('verb', 'another run')} (process {holder.get('pid', '?')})"
-            text = f"waiting: {who} holds the device"
+            text = f"waiting: {who} measures on this device"
         elif phase == "quads":
             low, high = event["low"], event["high"]
             interval = (

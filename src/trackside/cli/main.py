@@ -6,10 +6,9 @@ for what it cannot do. The module is imported only when the verb is called; what
 pydantic, numpy) belongs inside the function, so that the verb's own help is quick.
 """
 
+import errno
 import importlib
 import json
-import os
-import select
 import signal
 import sys
 import threading
@@ -23,6 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from trackside import __version__
+from trackside.cli.terminal import OutputLost, standard_streams
 from trackside.records.errors import TracksideError, printable
 
 __all__ = ["VERBS", "main"]
@@ -43,6 +43,7 @@ VERBS: Final[dict[str, str]] = {
 # What a shell reports for a program that SIGINT or SIGPIPE ended.
 _EXIT_INTERRUPTED: Final = 130
 _EXIT_BROKEN_PIPE: Final = 141
+_EXIT_FAILURE: Final = 2
 
 # Older releases of Typer use the click package, newer ones a copy of their own; a name that both export leads
 # to the class that stands for every complaint about the command line.
@@ -54,13 +55,15 @@ _ClickException: Final[type[Exception]] = next(
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; nothing but a signal makes it do otherwise."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        code = _end(arguments)
-        # Here and not at exit, where a reader that has gone would make the code 120.
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _stdout_is_closed()
-        return _EXIT_BROKEN_PIPE
+    with standard_streams():
+        if sys.stdout is None:
+            return _report_no_output("stdout is closed")
+        try:
+            code = _end(arguments)
+            # Here and not at exit, where a failure would make the code 120.
+            sys.stdout.flush()
+        except OutputLost as lost:
+            return _EXIT_BROKEN_PIPE if lost.errno == errno.EPIPE else _report_no_output(str(lost))
     return code
 
 
@@ -76,10 +79,10 @@ def _end(arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _report_interrupt(signals[0] if signals else signal.SIGINT, arguments)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
+        return end.code if isinstance(end.code, int) else _EXIT_FAILURE
+    except OutputLost:
+        raise
     except Exception as error:
-        if isinstance(error, BrokenPipeError) and _stdout_is_closed():
-            return _EXIT_BROKEN_PIPE
         # Python's own exit code for an uncaught exception is 1, which here would read as a failed claim.
         traceback.print_exc()
         message = f"{type(error).__name__}: {error}"
@@ -187,6 +190,13 @@ def _report_interrupt(number: signal.Signals, arguments: list[str]) -> int:
     return _EXIT_INTERRUPTED
 
 
+def _report_no_output(why: str) -> int:
+    # On stderr with --json too: there is nowhere else.
+    remedy = "free some space, or send stdout elsewhere; to see the exit code alone: > /dev/null"
+    print(printable(f"error: cannot write the results: {why}\nremedy: {remedy}"), file=sys.stderr)
+    return _EXIT_FAILURE
+
+
 def _wants_json(arguments: list[str]) -> bool:
     # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is not ours.
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
@@ -197,18 +207,3 @@ def _print_document(document: dict[str, dict[str, str]]) -> None:
     # A message may name a path, and a path need not be text.
     error = {name: printable(text) for name, text in document["error"].items()}
     print(json.dumps({"error": error}, indent=2))
-
-
-def _stdout_is_closed() -> bool:
-    """Tells the reader of our output hanging up (`| head`) from a broken pipe inside the program."""
-    try:
-        descriptor = sys.stdout.fileno()
-        poll = select.poll()
-        poll.register(descriptor, 0)
-        closed = bool(poll.poll(0))
-        if closed:
-            # What is still buffered must go somewhere, or the interpreter complains at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
-    except (OSError, ValueError):
-        return False
-    return closed

@@ -1,19 +1,94 @@
 """What verbs share: how their Typer app is made, the two output streams, and the `--json` option."""
 
+import io
+import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from trackside.records.errors import encodable
+
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
     from rich.console import Console
 
-__all__ = ["JsonOption", "narration", "results", "verb_app", "write_json"]
+__all__ = ["JsonOption", "OutputLost", "narration", "results", "standard_streams", "verb_app", "write_json"]
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON document on stdout; narration goes to stderr.")
 ]
 """The annotation of every verb's `as_json` parameter: `as_json: JsonOption = False`."""
+
+
+class OutputLost(Exception):
+    """What is written to stdout goes nowhere: the reader has hung up, or the disk is full.
+
+    No OSError, so that it cannot be taken for the failure of some other file, and no BrokenPipeError, which
+    rich would turn into exit code 1.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.strerror or str(error))
+        self.errno = error.errno
+
+
+class _Results(io.FileIO):
+    """Stdout's file. It fails once; what comes later, as the rest of a buffer at exit, is dropped."""
+
+    _lost = False
+
+    def write(self, data: "ReadableBuffer", /) -> int | None:  # type: ignore[override]
+        if self._lost:
+            return memoryview(data).nbytes
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._lost = True
+            raise OutputLost(error) from error
+
+
+class _Remarks(io.FileIO):
+    """Stderr's file. Remarks that nobody can get are no reason to end the work."""
+
+    def write(self, data: "ReadableBuffer", /) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Let stdout and stderr take any text, and tell their failures from those of other files.
+
+    Streams that a caller has put in their place stay as they are.
+    """
+    with ExitStack() as stack:
+        if sys.stderr is None:
+            # Closed (`2>&-`): print would take None for stdout.
+            stack.callback(setattr, sys, "stderr", None)
+            sys.stderr = stack.enter_context(open(os.devnull, "w"))
+        for name, kind in (("stdout", _Results), ("stderr", _Remarks)):
+            stream = getattr(sys, name)
+            if stream is getattr(sys, f"__{name}__"):
+                stack.callback(setattr, sys, name, stream)
+                setattr(sys, name, _opened_again(stream, kind))
+        yield
+
+
+def _opened_again(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(kind(stream.fileno(), "wb", closefd=False)),
+        stream.encoding,
+        # Not "replace": a question mark is one of doctor's signs, and a check mark would turn into it.
+        "backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=getattr(stream, "write_through", False),
+    )
 
 
 def verb_app(help: str | None = None) -> typer.Typer:
@@ -43,7 +118,11 @@ def write_json(document: Any) -> None:
     import orjson
 
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-    data = orjson.dumps(document, option=option)
+    try:
+        data = orjson.dumps(document, option=option)
+    except TypeError:
+        # A path or a name in it is no text; what else JSON cannot hold fails again.
+        data = orjson.dumps(encodable(document), option=option)
     stream = getattr(sys.stdout, "buffer", None)
     if stream is None:
         sys.stdout.write(data.decode())

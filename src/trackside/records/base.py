@@ -5,8 +5,9 @@ from typing import Any, Literal, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticSerializationError
 
-from trackside.records.errors import TracksideError
+from trackside.records.errors import TracksideError, encodable
 
 __all__ = ["Part", "Record", "RecordStatus"]
 
@@ -41,7 +42,12 @@ class Record(Part):
     def to_dict(self) -> dict[str, Any]:
         """The record as plain JSON values, under the names that users see (`schema`, not `schema_`)."""
         # By way of the text, since model_dump leaves NaN in place, which JSON cannot hold.
-        document: dict[str, Any] = orjson.loads(self.model_dump_json(by_alias=True))
+        try:
+            data: str | bytes = self.model_dump_json(by_alias=True)
+        except PydanticSerializationError:
+            # A path or a name in it is no text.
+            data = orjson.dumps(encodable(self.model_dump(mode="json", by_alias=True)))
+        document: dict[str, Any] = orjson.loads(data)
         return document
 
     @classmethod

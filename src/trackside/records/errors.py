@@ -1,8 +1,8 @@
 """The one error Trackside raises on purpose: a kind from a closed set, what is wrong, and the way out."""
 
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
-__all__ = ["ERROR_KINDS", "ErrorKind", "TracksideError", "printable"]
+__all__ = ["ERROR_KINDS", "ErrorKind", "TracksideError", "encodable", "printable"]
 
 ErrorKind = Literal[
     "usage",  # the command line or a call's arguments are wrong
@@ -33,8 +33,23 @@ _EXIT_CODE_OTHERWISE: Final = 2
 
 def printable(text: str) -> str:
     """Text from elsewhere as a terminal may show it: control characters and broken encodings as escapes."""
-    whole = text.encode("utf-8", "backslashreplace").decode()
+    whole: str = encodable(text)
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in whole)
+
+
+def encodable(value: Any) -> Any:
+    """A value of JSON in which all text is valid Unicode: broken encodings as escapes, all else as it is.
+
+    Names of files and values of the environment may be any bytes; Python keeps them as lone surrogates, which
+    have no form in UTF-8 and so none in JSON.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(name): encodable(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [encodable(inner) for inner in value]
+    return value
 
 
 class TracksideError(Exception):
