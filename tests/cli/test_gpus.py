@@ -142,13 +142,36 @@ def test_an_unknown_name_is_refused_with_the_nearest(trackside: Trackside) -> No
         ["--dtype", "fp3"],
         ["--for", "fun"],
         ["--tokens", "0"],
+        ["--params", "1e308", "--dtype", "fp64"],
+        ["--params", "1e-320"],
+        ["h200", "--model-gb", "1e300"],
+        ["h200", "--model-gb", "1e-300"],
+        ["h200", "--params", "8B", "--tokens", "1" + 400 * "0"],
     ],
-    ids=" ".join,
+    ids=lambda arguments: " ".join(arguments)[:40],
 )
 def test_a_value_that_cannot_be_is_wrong_use(trackside: Trackside, arguments: list[str]) -> None:
     done = trackside("gpus", *arguments, "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"]["kind"] == "usage"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--params", "1e18", "--dtype", "fp64", "--tokens", "1000000000000"],
+        ["--params", "1", "--dtype", "fp4", "--tokens", "1"],
+        ["--model-gb", "1e-9"],
+        ["--model-gb", "8e9"],
+    ],
+    ids=" ".join,
+)
+def test_the_largest_and_smallest_values_give_finite_bounds(
+    trackside: Trackside, arguments: list[str]
+) -> None:
+    done = trackside("gpus", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not {"inf", "nan"} & set(done.stdout.split())
 
 
 def test_this_machines_gpu_is_marked(trackside: Trackside, one_h200: str) -> None:

@@ -135,6 +135,19 @@ def test_words_without_a_letter_are_wrong_use(trackside: Trackside, words: list[
     assert "needed: at least one word" in done.stderr
 
 
+def test_a_limit_beyond_all_is_wrong_use(trackside: Trackside) -> None:
+    done = trackside("handbook", "search", "--limit", 20 * "9", "memory")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "1000000" in done.stderr.splitlines()[0]
+    assert trackside("handbook", "search", "--limit", "1000000", "memory").returncode == 0
+
+
+def test_hits_show_sentences_and_not_the_tags_that_led_to_them(trackside: Trackside) -> None:
+    found = document(trackside("handbook", "search", "first", "token", "slow", "--json"))
+    assert found["shown"] >= 8
+    assert not [hit["item"] for hit in found["hits"] if "first-token" in hit["snippet"]]
+
+
 def test_nothing_found_says_what_was_searched(trackside: Trackside) -> None:
     done = trackside("handbook", "search", "xqzzyx")
     assert done.returncode == 0
@@ -209,6 +222,20 @@ def test_bad_files_in_a_folder_are_listed_with_1_and_the_others_are_added(
         assert f"refused   shelf/{name}: {reason}" in done.stdout
     assert "Traceback" not in done.stderr
     assert document(trackside("handbook", "search", "zephyr", "--json"))["total"] == 3
+
+
+def test_a_file_of_the_year_2400_does_not_keep_the_folder_out(trackside: Trackside, shelf: Path) -> None:
+    os.utime(shelf / "guide.md", (13_569_465_600, 13_569_465_600))
+    assert document(trackside("handbook", "add", "shelf", "--json"))["added"] == 3
+    states = [entry["state"] for entry in document(trackside("handbook", "documents", "--json"))["documents"]]
+    assert states == ["as added"] * 3
+
+
+@pytest.mark.parametrize("place", ["/proc/kmsg", "/proc/version", "/proc", "/sys/kernel"])
+def test_what_the_kernel_makes_up_is_refused_at_once(trackside: Trackside, place: str) -> None:
+    done = trackside("handbook", "add", place)
+    assert done.returncode == 1
+    assert f"refused   {place}: found a place in /proc or /sys" in done.stdout
 
 
 def test_a_refused_file_alone_is_named_with_the_way_out_and_the_old_version_stays(

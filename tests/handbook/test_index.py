@@ -7,9 +7,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tests.handbook.databases import read_only
 from tests.handbook.pdfs import encrypted, pdf
 
 from trackside.handbook.index import FILE_NAME, Index
@@ -329,15 +331,7 @@ def test_a_file_that_cannot_be_written_is_searched_with_the_checklist_of_today(
     with Index(home, checklist_hash=lambda: "old", checklist=lambda: []) as index:
         index.add(load(tmp_path / "a.txt"))
         assert index.search(["memory"]).total == 0
-    real = sqlite3.connect
-
-    def read_only(database: str | Path, **options: object) -> sqlite3.Connection:
-        # As SQLite opens a file without permission to write, which root always has.
-        if database == ":memory:":
-            return real(database, **options)  # type: ignore[call-overload, no-any-return]
-        return real(f"file:{database}?mode=ro", uri=True, **options)  # type: ignore[call-overload, no-any-return]
-
-    monkeypatch.setattr(sqlite3, "connect", read_only)
+    monkeypatch.setattr(sqlite3, "connect", read_only(sqlite3.connect))
     with Index(home) as index:
         assert index.search(["memory"]).total > 5
         assert index.search(["zephyr"]).total == 1
@@ -403,13 +397,37 @@ def test_a_later_version_is_not_touched(index: Index, put: Put, home: Path) -> N
     put("a.txt", "zephyr")
     index.close()
     with sqlite3.connect(home / FILE_NAME) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     connection.close()
     before = (home / FILE_NAME).read_bytes()
-    with pytest.raises(TracksideError, match=r"found version 2 in .*; needed: .*version 1") as caught:
+    with pytest.raises(TracksideError, match=r"found version 3 in .*; needed: .*version 2") as caught:
         index.search(["zephyr"])
     assert caught.value.kind == "store"
     assert (home / FILE_NAME).read_bytes() == before
+
+
+@pytest.mark.parametrize("words", ["first token slow", "slow start", "memory inference gpu", "training"])
+def test_no_snippet_of_the_checklist_is_a_list_of_tags(index: Index, words: str) -> None:
+    found = index.search(words.split(), None)
+    assert found.matched == "all"
+    for hit in found.hits:
+        item = items()[hit.item or ""]
+        tags = " ".join((*item.signals, *item.workloads, *item.needs))
+        assert tags not in hit.snippet
+
+
+@pytest.mark.parametrize("year", [1902, 2400])
+def test_a_file_of_another_century_is_added_and_known_again(
+    index: Index, put: Put, tmp_path: Path, year: int
+) -> None:
+    put("a.md", "zephyr")
+    second = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
+    os.utime(tmp_path / "a.md", (second, second))
+    assert index.documents()[0].state == "changed"
+    index.add(load((tmp_path / "a.md").resolve()))
+    assert index.documents()[0].state == "as added"
+    os.utime(tmp_path / "a.md", (second + 1, second + 1))
+    assert index.documents()[0].state == "changed"
 
 
 def test_a_database_of_another_program_is_not_touched(home: Path) -> None:

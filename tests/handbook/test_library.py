@@ -136,6 +136,45 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         load(tmp_path / "a.md")
 
 
+@pytest.mark.parametrize("place", ["/proc/kmsg", "/proc/self/status", "/sys/kernel/uevent_seqnum"])
+def test_what_the_kernel_makes_up_is_refused_and_not_read(place: str) -> None:
+    with pytest.raises(Refusal, match="in /proc or /sys, which the kernel makes up"):
+        load(Path(place))
+
+
+def test_a_folder_of_the_kernel_is_refused_and_passed_over_below_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ((path, refused),) = find_documents(Path("/proc")).refused
+    assert (path, "the kernel" in refused.reason) == (Path("/proc"), True)
+    (tmp_path / "proc").mkdir()
+    for name in ("a.md", "proc/b.md"):
+        (tmp_path / name).write_text("x")
+    monkeypatch.setattr("trackside.handbook.library._KERNEL_FOLDERS", (tmp_path / "proc",))
+    assert [path.name for path in find_documents(tmp_path).files] == ["a.md"]
+
+
+def test_a_file_of_size_0_is_refused_without_being_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.md").touch()
+    monkeypatch.setattr(Path, "open", lambda *arguments: pytest.fail("opened"))
+    with pytest.raises(Refusal, match="its size is 0"):
+        load(tmp_path / "a.md")
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_the_limit_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.md").write_text("x" * 2_000)
+    limits = {"markdown": 1_000, "text": 1_000, "pdf": 1_000}
+    monkeypatch.setattr("trackside.handbook.library._MOST_BYTES", limits)
+    small = os.stat_result((*(tmp_path / "a.md").stat()[:6], 10, 0, 0, 0), {"st_mtime_ns": 0})
+    monkeypatch.setattr(Path, "stat", lambda path, **options: small)
+    with pytest.raises(Refusal, match="needed: at most"):
+        load(tmp_path / "a.md")
+
+
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with (tmp_path / "a.txt").open("wb") as file:
         file.truncate((64 << 20) + (1 << 20))

@@ -1,6 +1,8 @@
 import json
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,14 +127,57 @@ def test_gpu_bounds_are_the_best_repetition_and_free_of_launches(monkeypatch: py
     assert (found.cache_bytes, found.n) == (64_000_000, 1)
 
 
-def kept_ceilings(folder: Path, place: str, gpus: dict[str, str | int], **best: float) -> None:
+def kept_ceilings(folder: Path, place: str, gpus: dict[str, str | int], **best: Any) -> None:
     kind = "cpu" if place == "cpu" else "gpu"
-    rows = [
-        {"place": place, "name": f"{kind}.{name.replace('_', '.')}", "best": value}
+    rows: list[dict[str, Any]] = [
+        {"place": place, "name": f"{kind}.{name.replace('_', '.')}", "title": name, "unit": "B/s"}
+        | {"value": value, "best": value, "spread": 0.0, "n": 5, "method": ""}
         for name, value in best.items()
     ]
+    empty: dict[str, list[str]] = {"sustained": [], "skipped": [], "sentences": []}
+    more = {"fingerprint": "", "disk_folder": None, "software": {}, "seconds": 1.0, "version": "1"}
+    record = {"schema": "trackside.ceilings/1", "places": [place], "ceilings": rows, "gpus": gpus}
     path = folder / f"{ceilings.KEPT}{ceilings.fingerprint(facts())}-{place.replace(':', '')}-v1.json"
-    path.write_text(json.dumps({"ceilings": rows, "gpus": gpus, "measured_at": "2026-11-16"}))
+    path.write_text(json.dumps(record | empty | more | {"measured_at": "2026-11-16T08:00:00+00:00"}))
+
+
+@pytest.mark.parametrize("best", ["fast", [1.0], None, {"a": 1}])
+def test_kept_figures_that_are_no_numbers_raise_nothing(
+    measured: tuple[FloorCeilings, Path], best: object, tmp_path: Path
+) -> None:
+    found, cache = measured
+    (name,) = [path.name for path in cache.iterdir()]
+    (tmp_path / name).write_bytes((cache / name).read_bytes())
+    kept_ceilings(tmp_path, "cpu", {}, memory_read=best)
+    assert ceilings.kept_ceilings("cpu", tmp_path, facts()) == {}
+    assert floor_ceilings("cpu", tmp_path, measure=False) == found
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dram_read": "fast"}, {"spread": "0.01"}, {"n": None}, {"measured_at": 3}]
+)
+def test_a_cache_with_other_types_is_measured_again(
+    measured: tuple[FloorCeilings, Path],
+    wrong: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    found, cache = measured
+    (name,) = [path.name for path in cache.iterdir()]
+    (tmp_path / name).write_text(json.dumps(asdict(found) | wrong))
+    with pytest.raises(TracksideError, match="no measured ceilings"):
+        floor_ceilings("cpu", tmp_path, measure=False)
+    monkeypatch.setattr(ceilings, "_measure_cpu", lambda machine, cpus: found)
+    assert floor_ceilings("cpu", tmp_path) == found
+
+
+def test_a_python_that_cannot_be_started_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+    with pytest.raises(TracksideError, match="No such file") as caught:
+        floor_ceilings("cpu")
+    assert "-m trackside" in caught.value.remedy
 
 
 def test_what_the_ceilings_verb_measured_raises_a_bound_and_never_lowers_one(

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,6 +130,17 @@ def test_a_gpu_is_described(pynvml: Any) -> None:
     assert (gpu.ecc, gpu.mig, gpu.compute_mode, gpu.persistence) == (True, False, "default", True)
     assert (found.software.cuda_driver, found.software.nvidia_driver) == ("13.0", "580.159.04")
     assert gpu.driver == "580.159.04"
+
+
+def test_an_odd_answer_of_a_gpu_is_unknown_and_the_rest_stays(pynvml: Any) -> None:
+    pynvml.nvmlDeviceGetMemoryInfo = lambda handle: SimpleNamespace(total=None)
+    pynvml.nvmlDeviceGetEccMode = lambda handle: None
+    pynvml.nvmlSystemGetCudaDriverVersion_v2 = lambda: "thirteen"
+    found = facts()
+    assert (found.gpus[0].memory_bytes, found.gpus[0].ecc, found.gpus[0].name) == (None, None, "NVIDIA H200")
+    assert (found.software.cuda_driver, found.software.nvidia_driver) == (None, "580.159.04")
+    named = {entry.what for entry in found.unknown}
+    assert named >= {"gpu 0 memory", "gpu 0 ecc", "cuda driver version"}
 
 
 def test_what_a_gpu_does_not_support_is_unknown_and_the_rest_stays(pynvml: Any) -> None:

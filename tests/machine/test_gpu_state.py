@@ -1,5 +1,6 @@
 """Each GPU's state, from the stand-in for NVML; gpu tests ask a real one."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml as real
@@ -67,6 +68,35 @@ def test_each_gpu_tells_the_way_to_the_others(pynvml: Any) -> None:
     again = read_gpus()
     assert not isinstance(again, Unknown)
     assert again[0]["peers"][0] == {"index": 1, "path": None, "peer_access": None, "nvlink": None}
+
+
+def odd_memory(total: object) -> Any:
+    return lambda handle: SimpleNamespace(total=total, free=0, used=0)
+
+
+@pytest.mark.parametrize("memory", [odd_memory(None), odd_memory("much"), lambda handle: None])
+def test_an_odd_answer_costs_its_field_only(pynvml: Any, memory: Any) -> None:
+    pynvml.nvmlDeviceGetMemoryInfo = memory
+    (gpu,) = read_gpus()  # type: ignore[misc]
+    assert "memory" not in gpu
+    assert list(gpu["unknown"]) == ["memory"]
+    assert "odd answer" in gpu["unknown"]["memory"]
+
+
+def test_no_function_that_answers_with_nothing_ends_the_reading(pynvml: Any) -> None:
+    asked = sorted(name for name in dir(pynvml) if name.startswith(("nvmlDevice", "nvmlSystem")))
+    for name in set(asked) - {"nvmlDeviceGetHandleByIndex"}:
+        setattr(pynvml, name, lambda *arguments: None)
+        found = read_gpus()
+        assert isinstance(found, Unknown if name == "nvmlDeviceGetCount" else list), name
+        delattr(pynvml, name)
+    for name in set(asked) - {"nvmlDeviceGetHandleByIndex", "nvmlDeviceGetCount"}:
+        setattr(pynvml, name, lambda *arguments: None)
+    pynvml.count = 2
+    found = read_gpus()
+    assert not isinstance(found, Unknown)
+    assert (found[0]["confidential"], found[0]["links"]) == (None, [])
+    assert {"name", "uuid", "memory", "ecc", "power_w", "processes"} <= set(found[0]["unknown"])
 
 
 def test_without_a_driver_the_answer_says_why(pynvml: Any) -> None:

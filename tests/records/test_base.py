@@ -1,7 +1,8 @@
 """The base of records: strict when written, lenient when read, JSON values only."""
 
 import json
-from typing import Literal
+import os
+from typing import Any, Literal
 
 import pytest
 from pydantic import Field, ValidationError
@@ -54,3 +55,21 @@ def test_an_impossible_value_is_refused_with_its_place() -> None:
 
 def test_an_undefined_number_is_written_as_null() -> None:
     assert LapRecord(lap=Lap(seconds=float("nan"))).to_dict()["lap"] == {"seconds": None}
+
+
+def test_text_that_is_not_valid_unicode_is_written_with_escapes() -> None:
+    class Named(Record):
+        schema_: Literal["trackside.named/1"] = Field("trackside.named/1", alias="schema")
+        name: str
+        found: dict[str, Any]
+
+    odd = os.fsdecode(b"caf\xe9")
+    record = Named(name=odd, found={"list": [odd, {"n": float("nan"), "tab": "a\tb\x1b"}], "pair": (odd, 1)})
+    written = record.to_dict()
+    assert written["name"] == "caf\\udce9"
+    assert written["found"] == {
+        "list": ["caf\\udce9", {"n": None, "tab": "a\tb\x1b"}],
+        "pair": ["caf\\udce9", 1],
+    }
+    assert Named.from_dict(written).to_dict() == written
+    json.dumps(Named(name="", found={odd: 1}).to_dict(), ensure_ascii=False).encode()

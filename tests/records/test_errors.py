@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from trackside.records.errors import ERROR_KINDS, TracksideError
+from trackside.records.errors import ERROR_KINDS, TracksideError, encodable, printable
 
 EXIT_CODES = {
     "usage": 2,
@@ -48,3 +48,13 @@ def test_json_form_has_kind_message_and_remedy() -> None:
 def test_an_error_survives_the_way_between_processes() -> None:
     copy = pickle.loads(pickle.dumps(TracksideError("busy", "m", "r")))
     assert (copy.kind, copy.message, copy.remedy, str(copy)) == ("busy", "m", "r", "m")
+
+
+def test_what_is_printed_has_neither_control_characters_nor_broken_encodings() -> None:
+    assert printable("é\udcff\x1b[31m\n\tz") == "é\\udcff\\x1b[31m\n\tz"
+
+
+def test_what_is_stored_has_no_broken_encodings_and_is_otherwise_as_it_was() -> None:
+    assert encodable({"\udcff": ("é\x1b", ["\udcff", 1.5, None])}) == {
+        "\\udcff": ["é\x1b", ["\\udcff", 1.5, None]]
+    }

@@ -358,3 +358,28 @@ def test_a_full_disk_keeps_the_record_that_was_there(
         store.write_record(run, {"status": "done"})
     assert store.load(run.id) == {"status": "running"}
     assert not list(run.folder.glob(".record*"))
+
+
+def test_a_run_that_a_full_disk_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
+    # Under this limit a folder can be made and no byte be written, as on a full disk.
+    program = (
+        "import resource, sys; from pathlib import Path; from trackside.store.runs import RunStore\n"
+        "store = RunStore(Path(sys.argv[1]))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\n"
+        "print(store.new_run_if_possible('machine'))\n"
+    )
+
+    def refused(root: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(root)], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == "None\n"
+
+    old, new = RunStore(tmp_path / "old"), tmp_path / "new"
+    first = old.new_run("machine")
+    refused(old.root)
+    assert [run.id for run in old.list()] == [first.id]
+    refused(new)
+    assert not new.exists()
+    RunStore(new).new_run("machine")
+    assert (new / ".gitignore").read_text() == "*\n"

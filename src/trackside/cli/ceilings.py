@@ -15,6 +15,9 @@ __all__ = ["app"]
 
 app = verb_app()
 
+# A century: nobody means more, and timedelta ends at some point.
+_MOST_DAYS = 36_500
+
 
 @app.command()
 def ceilings(
@@ -24,7 +27,7 @@ def ceilings(
     ] = None,
     folder: Annotated[Path, typer.Option(help="Measure the disk that this folder lies on.")] = Path(),
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again, whatever is kept.")] = False,
-    age: Annotated[float, typer.Option(min=0, help="Days that kept figures may be old.")] = 7.0,
+    age: Annotated[float, typer.Option(help="Days that kept figures may be old.")] = 7.0,
     as_json: JsonOption = False,
 ) -> int:
     """What does this machine really do?
@@ -38,6 +41,9 @@ def ceilings(
     if place and len(known) < len(place):
         wrong = next(one for one in place if one not in known)
         raise TracksideError("usage", f"found {wrong}", f"needed: {', '.join(PLACES)} or cuda:N")
+    # Written so that nan fails too.
+    if not 0 <= age <= _MOST_DAYS:
+        raise TracksideError("usage", f"found --age {age:g}", f"needed: 0 to {_MOST_DAYS} days")
     console = narration()
     record = measured_ceilings(
         Options(known, folder, fresh, timedelta(days=age)),

@@ -18,6 +18,12 @@ app = verb_app()
 
 _SUFFIXES: Final = {"m": 1e6, "b": 1e9, "t": 1e12}
 
+# A million times the largest models and prompts of today; what lies beyond is a slip of the finger.
+_MOST_PARAMS: Final = 1e18
+_MOST_TOKENS: Final = 10**12
+# In GB: one byte, and the most parameters in fp64.
+_LEAST_GB, _MOST_GB = 1e-9, 8e9
+
 
 class _Purpose(StrEnum):
     decode = "decode"
@@ -46,7 +52,9 @@ def gpus(
     params: Annotated[str | None, typer.Option(help="Parameters of a model: 8e9 or 8B.")] = None,
     dtype: Annotated[_Dtype, typer.Option(help="Of the model's weights and arithmetic.")] = _Dtype.bf16,
     model_gb: Annotated[float | None, typer.Option(help="Size of the model's weights in GB (1e9).")] = None,
-    tokens: Annotated[int, typer.Option(min=1, help="Length of the prompt for prefill.")] = 1000,
+    tokens: Annotated[
+        int, typer.Option(min=1, max=_MOST_TOKENS, help="Length of the prompt for prefill.")
+    ] = 1000,
     as_json: JsonOption = False,
 ) -> None:
     """What do accelerators offer, and what does that allow?
@@ -55,7 +63,7 @@ def gpus(
     the size of a model it adds upper bounds for one device: tokens a second at batch 1 (bandwidth ÷ weight
     bytes) and seconds of prefill (2 · parameters · tokens ÷ dense FLOP/s).
 
-    Exit codes: 0, 2 for a name that is not in the sheet.
+    Exit codes: 0, 2 for a name that is not in the sheet or a value that cannot be.
     """
     model = _model(params, model_gb, dtype.value)
 
@@ -93,8 +101,9 @@ def _model(params: str | None, model_gb: float | None, dtype: str) -> "Model | N
 
     if params is None and model_gb is None:
         return None
-    if model_gb is not None and not (math.isfinite(model_gb) and model_gb > 0):
-        raise TracksideError("usage", f"found --model-gb {model_gb}", "needed: a positive number")
+    if model_gb is not None and not _LEAST_GB <= model_gb <= _MOST_GB:
+        needed = f"needed: a number from {_LEAST_GB:g} to {_MOST_GB:g}"
+        raise TracksideError("usage", f"found --model-gb {model_gb}", needed)
     weight_bytes = None if model_gb is None else model_gb * 1e9
     count = _count(params) if params is not None else None
     if count is None:
@@ -109,6 +118,7 @@ def _count(text: str) -> float:
         count = float(text[:-1] if factor != 1.0 else text) * factor
     except ValueError:
         count = math.nan
-    if not (math.isfinite(count) and count > 0):
-        raise TracksideError("usage", f"found --params {text}", "needed: a positive number, as 8e9 or 8B")
+    if not 1 <= count <= _MOST_PARAMS:
+        needed = f"needed: a number from 1 to {_MOST_PARAMS:g}, as 8e9 or 8B"
+        raise TracksideError("usage", f"found --params {text}", needed)
     return count

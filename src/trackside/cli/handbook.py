@@ -26,6 +26,8 @@ app = verb_app(
 )
 
 _DEFAULT_LIMIT: Final = 10
+# More passages than a library of books has; 0 shows all.
+_MOST_HITS: Final = 1_000_000
 _EXIT_REFUSED: Final = 1
 
 
@@ -87,7 +89,7 @@ def search(
         list[str], typer.Argument(metavar="WORDS", help="Any words or flags; the last may be only begun.")
     ],
     limit: Annotated[
-        int, typer.Option(min=0, help="At most this many, the best; 0 shows all.")
+        int, typer.Option(min=0, max=_MOST_HITS, help="At most this many, the best; 0 shows all.")
     ] = _DEFAULT_LIMIT,
     as_json: JsonOption = False,
 ) -> None:

@@ -35,29 +35,40 @@ class OutputLost(Exception):
         self.errno = error.errno
 
 
-class _Results(io.FileIO):
-    """Stdout's file. It fails once; what comes later, as the rest of a buffer at exit, is dropped."""
+class _Remarks(io.BufferedWriter):
+    """Stderr's buffer. Remarks that nobody can get are dropped: they are no reason to end the work.
+
+    The buffer and not the file below it, where an interrupt between a write and the count that it returns
+    would have the same text written twice.
+    """
 
     _lost = False
 
-    def write(self, data: "ReadableBuffer", /) -> int | None:  # type: ignore[override]
-        if self._lost:
-            return memoryview(data).nbytes
-        try:
-            return super().write(data)
-        except OSError as error:
-            self._lost = True
-            raise OutputLost(error) from error
+    def write(self, data: "ReadableBuffer", /) -> int:
+        if not self._lost:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self._fail(error)
+        return memoryview(data).nbytes
+
+    def flush(self) -> None:
+        if not self._lost:
+            try:
+                super().flush()
+            except OSError as error:
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self._lost = True
 
 
-class _Remarks(io.FileIO):
-    """Stderr's file. Remarks that nobody can get are no reason to end the work."""
+class _Results(_Remarks):
+    """Stdout's buffer. It fails once; what comes later, as the rest of it at exit, is dropped."""
 
-    def write(self, data: "ReadableBuffer", /) -> int | None:  # type: ignore[override]
-        try:
-            return super().write(data)
-        except OSError:
-            return memoryview(data).nbytes
+    def _fail(self, error: OSError) -> None:
+        super()._fail(error)
+        raise OutputLost(error) from error
 
 
 @contextmanager
@@ -71,22 +82,22 @@ def standard_streams() -> Iterator[None]:
             # Closed (`2>&-`): print would take None for stdout.
             stack.callback(setattr, sys, "stderr", None)
             sys.stderr = stack.enter_context(open(os.devnull, "w"))
-        for name, kind in (("stdout", _Results), ("stderr", _Remarks)):
+        for name, buffer in (("stdout", _Results), ("stderr", _Remarks)):
             stream = getattr(sys, name)
-            if stream is getattr(sys, f"__{name}__"):
+            if stream is not None and stream is getattr(sys, f"__{name}__"):
                 stack.callback(setattr, sys, name, stream)
-                setattr(sys, name, _opened_again(stream, kind))
+                setattr(sys, name, _opened_again(stream, buffer))
         yield
 
 
-def _opened_again(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
+def _opened_again(stream: TextIO, buffer: type[_Remarks]) -> TextIO:
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(kind(stream.fileno(), "wb", closefd=False)),
+        buffer(io.FileIO(stream.fileno(), "wb", closefd=False)),
         stream.encoding,
         # Not "replace": a question mark is one of doctor's signs, and a check mark would turn into it.
         "backslashreplace",
-        line_buffering=stream.line_buffering,
+        line_buffering=bool(stream.line_buffering),
         write_through=getattr(stream, "write_through", False),
     )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from trackside.handbook.items import FAMILIES, FOLDER, Item, items
-from trackside.handbook.library import DocumentKind, Passage, Source, split
+from trackside.handbook.library import DocumentKind, Passage, Source, modified_ns, split
 from trackside.handbook.lookup import nearest
 from trackside.handbook.query import Results, search, terms
 from trackside.records.errors import TracksideError, printable
@@ -28,12 +28,23 @@ __all__ = ["FILE_NAME", "Added", "Document", "Index", "Outcome"]
 
 FILE_NAME: Final = "handbook.sqlite"
 
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
+# Without tags in a column of their own; brought up to date by the first search or change.
+_OLD_VERSION: Final = 1
 # "trks": tells our file from a database of some other program.
 _APPLICATION_ID: Final = 0x74726B73
 
 # Another process writes one document at a time, which takes a second at most on a slow disk.
 _BUSY_SECONDS: Final = 30.0
+
+_PASSAGES: Final = (
+    # Tags are found and never shown: a hit's snippet is of its text.
+    "CREATE VIRTUAL TABLE passages USING fts5(name, heading, text, tags,"
+    " tokenize = 'porter unicode61 remove_diacritics 2')",
+    # A word in a title says more about a passage than one in its text.
+    "INSERT INTO passages (passages, rank) VALUES ('rank', 'bm25(3.0, 5.0, 1.0, 1.0)')",
+    f"PRAGMA user_version = {_SCHEMA_VERSION}",
+)
 
 # A rollback journal and not WAL, which fails on network file systems, where clusters keep their homes.
 _SCHEMA: Final = (
@@ -45,13 +56,21 @@ _SCHEMA: Final = (
     "CREATE TABLE places (id INTEGER PRIMARY KEY, document INTEGER REFERENCES documents(id), item TEXT,"
     " line INTEGER, page INTEGER)",
     "CREATE INDEX places_of_document ON places (document)",
-    "CREATE VIRTUAL TABLE passages USING fts5(name, heading, text,"
-    " tokenize = 'porter unicode61 remove_diacritics 2')",
-    # A word in a title says more about a passage than one in its text.
-    "INSERT INTO passages (passages, rank) VALUES ('rank', 'bm25(3.0, 5.0, 1.0)')",
+    *_PASSAGES,
     f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
+
+_UPDATE: Final = (
+    "ALTER TABLE passages RENAME TO old_passages",
+    *_PASSAGES,
+    "INSERT INTO passages (rowid, name, heading, text) SELECT rowid, name, heading, text FROM old_passages"
+    " WHERE rowid IN (SELECT id FROM places WHERE document NOT NULL)",
+    "DROP TABLE old_passages",
+    # The checklist is read again.
+    "DELETE FROM places WHERE item NOT NULL",
+    "DELETE FROM facts WHERE name = 'checklist'",
+)
+"""From the old version to this one; the documents stay, whether or not their files still exist."""
 
 Outcome = Literal["added", "replaced", "unchanged"]
 
@@ -86,7 +105,7 @@ class Document:
             now = self.path.stat()
         except OSError:
             return "gone"
-        same = (now.st_size, now.st_mtime_ns) == (self.size, self.modified_ns)
+        same = (now.st_size, modified_ns(now)) == (self.size, self.modified_ns)
         return "as added" if same else "changed"
 
 
@@ -223,6 +242,7 @@ class Index:
             self._store.create_root()
             connection = self._open()
             with _transaction(connection):
+                _bring_up_to_date(connection)
                 yield connection
 
     @contextmanager
@@ -239,6 +259,7 @@ class Index:
             copy = _in_memory()
         try:
             with _transaction(copy):
+                _bring_up_to_date(copy)
                 self._put_checklist(copy)
             yield copy
         finally:
@@ -246,10 +267,12 @@ class Index:
 
     def _made_fresh(self, connection: sqlite3.Connection) -> bool:
         """Whether the file has the checklist of today; one that cannot be written keeps its own."""
-        if _fact(connection, "checklist") == self._checklist_hash():
+        current = _version(connection) == (_APPLICATION_ID, _SCHEMA_VERSION)
+        if current and _fact(connection, "checklist") == self._checklist_hash():
             return True
         try:
             with _transaction(connection):
+                _bring_up_to_date(connection)
                 self._put_checklist(connection)
         except sqlite3.OperationalError as error:
             if _primary_code(error) in _REFUSED_CODES:
@@ -263,8 +286,8 @@ class Index:
         for item in self._checklist():
             place = connection.execute("INSERT INTO places (item) VALUES (?)", (item.id,)).lastrowid
             connection.execute(
-                "INSERT INTO passages (rowid, name, heading, text) VALUES (?, ?, ?, ?)",
-                (place, item.id, item.title, _item_text(item)),
+                "INSERT INTO passages (rowid, name, heading, text, tags) VALUES (?, ?, ?, ?, ?)",
+                (place, item.id, item.title, _item_text(item), _item_tags(item)),
             )
         connection.execute("INSERT OR REPLACE INTO facts VALUES ('checklist', ?)", (self._checklist_hash(),))
 
@@ -295,7 +318,7 @@ class Index:
                 if not tables:
                     _create_tables(connection)
         application, version = _version(connection)
-        if (application, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
+        if application != _APPLICATION_ID or version not in (_OLD_VERSION, _SCHEMA_VERSION):
             what = f"version {version}" if application == _APPLICATION_ID else "a database of another program"
             raise TracksideError(
                 "store",
@@ -367,6 +390,13 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _bring_up_to_date(connection: sqlite3.Connection) -> None:
+    """Inside a transaction, since another process may have done it just now."""
+    if _version(connection) == (_APPLICATION_ID, _OLD_VERSION):
+        for statement in _UPDATE:
+            connection.execute(statement)
+
+
 def _in_memory() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     _create_tables(connection)
@@ -407,8 +437,11 @@ def _files_hash() -> str:
 
 
 def _item_text(item: Item) -> str:
-    parts = (item.why, item.when, item.check, item.fix, *item.do, item.effect)
-    return "\n".join([*parts, " ".join((*item.signals, *item.workloads, *item.needs))])
+    return "\n".join((item.why, item.when, item.check, item.fix, *item.do, item.effect))
+
+
+def _item_tags(item: Item) -> str:
+    return " ".join((*item.signals, *item.workloads, *item.needs))
 
 
 def _document(row: tuple[Any, ...]) -> Document:

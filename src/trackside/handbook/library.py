@@ -26,6 +26,7 @@ __all__ = [
     "Source",
     "find_documents",
     "load",
+    "modified_ns",
     "split",
 ]
 
@@ -45,6 +46,9 @@ PDF_INSTALL: Final = "pip install 'trackside[pdf]'"
 
 # Books have a few megabytes of text; what is larger is data or a log, and would bury every other hit.
 _MOST_BYTES: Final[dict[DocumentKind, int]] = {"markdown": 64 << 20, "text": 64 << 20, "pdf": 512 << 20}
+
+# What the kernel makes up as it is read: no documents, and reading some of it waits for ever.
+_KERNEL_FOLDERS: Final = (Path("/proc"), Path("/sys"))
 
 # About a printed page: long enough to hold a thought, short enough that its place says where to look.
 _PASSAGE_CHARACTERS: Final = 2_000
@@ -93,6 +97,7 @@ class Source:
     data: bytes
     sha256: str
     modified_ns: int
+    """As `modified_ns` of its status."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,8 @@ def find_documents(place: Path) -> Found:
     path = _resolved(place)
     if not path.is_dir():
         return Found((path,))
+    if _of_kernel(path):
+        return Found((), ((path, _kernel_refusal()),))
     files: dict[Path, None] = {}
     refused: list[tuple[Path, Refusal]] = []
     ignored = 0
@@ -140,7 +147,8 @@ def find_documents(place: Path) -> Found:
         refused.append((where, Refusal(f"found a folder that cannot be read: {error.strerror}", remedy)))
 
     for folder, subfolders, names in os.walk(path, onerror=unreadable):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        visible = sorted(name for name in subfolders if not name.startswith("."))
+        subfolders[:] = [name for name in visible if not _of_kernel(Path(folder, name))]
         for name in sorted(names):
             if name.startswith("."):
                 continue
@@ -160,26 +168,39 @@ def load(path: Path) -> Source:
     """Reads a file whole, so that its hash and its text are of the same moment.
 
     Raises:
-        Refusal: it is no regular file, too large, or cannot be read.
+        Refusal: it is no regular file, of the kernel, empty, too large, or cannot be read.
     """
+    if _of_kernel(path):
+        raise _kernel_refusal()
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             # Opening a pipe or a device may wait for ever.
             raise Refusal("found no regular file", "name a Markdown, text or PDF file")
+        if not status.st_size:
+            # Not even opened: where a file system makes up what is read, files have this size and no end.
+            raise Refusal(
+                "found no text in it: its size is 0", "nothing to do; if it has text, add a copy of it"
+            )
         with path.open("rb") as file:
             kind = _kind(path, file.read(5))
-            if status.st_size > _MOST_BYTES[kind]:
-                limit = f"at most {_MOST_BYTES[kind] >> 20} MiB for {kind}"
-                raise Refusal(
-                    f"found {status.st_size >> 20} MiB; needed: {limit}", "split it, or leave it out"
-                )
+            _check_size(status.st_size, kind)
             file.seek(0)
-            data = file.read()
+            # One byte more than allowed: a log may have grown since.
+            data = file.read(_MOST_BYTES[kind] + 1)
+            _check_size(len(data), kind)
     except OSError as error:
         reason = f"found a file that cannot be read: {error.strerror or error}"
         raise Refusal(reason, "make it readable, or leave it out") from error
-    return Source(path, kind, data, hashlib.sha256(data).hexdigest(), status.st_mtime_ns)
+    return Source(path, kind, data, hashlib.sha256(data).hexdigest(), modified_ns(status))
+
+
+def modified_ns(status: os.stat_result) -> int:
+    """When a file was changed, to be compared and kept in 64 bits, which end in the year 2262.
+
+    Later times, as those of broken clocks, go on from the smallest number.
+    """
+    return (status.st_mtime_ns + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def split(source: Source, tell: Callable[[int, int], None] = lambda done, pages: None) -> tuple[Passage, ...]:
@@ -211,6 +232,23 @@ def _resolved(path: Path) -> Path:
     except RuntimeError as error:
         # What Python before 3.13 makes of a link to itself.
         raise FileNotFoundError(f"{path}: {error}") from error
+
+
+def _of_kernel(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in _KERNEL_FOLDERS)
+
+
+def _kernel_refusal() -> Refusal:
+    return Refusal(
+        "found a place in /proc or /sys, which the kernel makes up; needed: a file on a disk",
+        "copy what you want to keep into a file, and add that",
+    )
+
+
+def _check_size(size: int, kind: DocumentKind) -> None:
+    if size > _MOST_BYTES[kind]:
+        limit = f"at most {_MOST_BYTES[kind] >> 20} MiB for {kind}"
+        raise Refusal(f"found {size >> 20} MiB; needed: {limit}", "split it, or leave it out")
 
 
 def _kind(path: Path, beginning: bytes) -> DocumentKind:

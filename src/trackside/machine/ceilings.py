@@ -19,9 +19,9 @@ from trackside.machine.facts import MachineFacts, facts, fingerprint, gpu_number
 from trackside.records.devices import gpu_index
 from trackside.records.errors import ErrorKind, TracksideError
 from trackside.stats.spread import iqr_rel
-from trackside.store.files import write_json
+from trackside.store.files import read_json, write_json
 
-__all__ = ["KEPT", "FloorCeilings", "floor_ceilings", "kept_ceilings"]
+__all__ = ["KEPT", "FloorCeilings", "cannot_start", "floor_ceilings", "kept_ceilings"]
 
 # Raise when a method changes, so that older cached figures are measured again.
 _METHOD_VERSION = 1
@@ -130,19 +130,22 @@ def kept_ceilings(device: str, folder: Path, machine: MachineFacts) -> dict[str,
 
     Where several measurements are kept the row with the best figure stands.
     """
+    # Here, since it takes as long to import as all the rest.
+    from trackside.records.ceilings import CeilingsRecord
+
     index = gpu_index(device)
     found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob(f"{KEPT}{fingerprint(machine)}-*.json")):
         try:
-            record = json.loads(path.read_bytes())
-            if index is not None and record["gpus"][device] != gpu_numbered(machine, index):
-                continue
-            for row in record["ceilings"]:
-                better = row["name"] not in found or row["best"] > found[row["name"]]["best"]
-                if row["place"] == device and better:
-                    found[row["name"]] = row | {"measured_at": record["measured_at"]}
-        except (OSError, ValueError, TypeError, KeyError):
+            record = CeilingsRecord.from_dict(read_json(path))
+        except (OSError, TracksideError):
             continue  # kept figures only help: those that cannot be read do not
+        if index is not None and record.gpus.get(device) != gpu_numbered(machine, index):
+            continue
+        for row in record.ceilings:
+            better = row.name not in found or row.best > found[row.name]["best"]
+            if row.place == device and better:
+                found[row.name] = row.model_dump() | {"measured_at": record.measured_at}
     return found
 
 
@@ -185,9 +188,11 @@ def _short_digest(text: str) -> str:
 
 
 def _load(path: Path) -> FloorCeilings | None:
+    from pydantic import TypeAdapter
+
     try:
-        return FloorCeilings(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        return TypeAdapter(FloorCeilings).validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValueError):
         return None  # a cache only: what cannot be read is measured again
 
 
@@ -312,14 +317,17 @@ def _child(program: str, arguments: dict[str, Any], device: str) -> dict[str, An
     # -I: nothing in the working directory or the environment may replace the standard library.
     command = [sys.executable, "-I", str(Path(__file__).with_name(program)), json.dumps(arguments)]
     environment = os.environ | {"GLIBC_TUNABLES": _TUNABLES}
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+    except OSError as error:
+        raise cannot_start(error) from error
     try:
         output, errors = process.communicate(timeout=_TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -345,6 +353,16 @@ def _child(program: str, arguments: dict[str, Any], device: str) -> dict[str, An
         kind: ErrorKind = answer["error"]["kind"]
         raise TracksideError(kind, f"cannot measure {device}: {answer['error']['message']}", _remedy(device))
     return answer
+
+
+def cannot_start(error: OSError) -> TracksideError:
+    """For a measuring program that the system did not start."""
+    return TracksideError(
+        "unsupported",
+        f"found {sys.executable or 'no path of this Python'}: {error.strerror}; needed: a Python that can be "
+        "started, since measurements have processes of their own",
+        "make it executable, or use another: /path/to/python -m trackside",
+    )
 
 
 def _remedy(device: str) -> str:

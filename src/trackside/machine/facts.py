@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trackside.machine.nvml import Nvml
+from trackside.machine.nvml import Nvml, answered, as_text, understood
 from trackside.machine.system_files import (
     Unknown,
     cpu_quota,
@@ -161,6 +161,15 @@ class _Drivers:
     cuda: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What NVML tells."""
+
+    drivers: _Drivers = _Drivers()
+    gpus: tuple[Gpu, ...] = ()
+    unknown: tuple[Unknown, ...] = ()
+
+
 _T = TypeVar("_T")
 
 
@@ -192,15 +201,11 @@ def facts(root: Path = Path("/")) -> MachineFacts:
         root: where `proc` and `sys` are looked for; another one serves to read a recorded machine.
     """
     notes = _Notes()
-    nvml = Nvml.open()
-    if isinstance(nvml, Unknown):
-        notes.unknown.append(nvml)
-        gpus: tuple[Gpu, ...] = ()
-        drivers = _Drivers()
-    else:
-        with nvml:
-            drivers = notes.section("driver versions", lambda: _driver_versions(nvml, notes), _Drivers())
-            gpus = notes.section("gpus", lambda: _gpus(nvml, drivers.nvidia, notes), ())
+    seen = answered(_see_gpus)
+    if isinstance(seen, Unknown):
+        seen = _Seen(unknown=(seen,))
+    notes.unknown += seen.unknown
+    drivers = seen.drivers
     return MachineFacts(
         cpu=notes.section("cpu", lambda: _cpu(root, notes), Cpu()),
         memory=notes.section("memory", lambda: _memory(root, notes), Memory()),
@@ -208,7 +213,7 @@ def facts(root: Path = Path("/")) -> MachineFacts:
         kernel=notes.known("kernel", _kernel(root)),
         virtualisation=notes.known("virtualisation", _virtualisation(root)),
         container=notes.section("container", lambda: _container(root), None),
-        gpus=gpus,
+        gpus=seen.gpus,
         software=notes.section("software", lambda: _software(drivers, notes), Software()),
         unknown=tuple(notes.unknown),
     )
@@ -449,14 +454,28 @@ def _container(root: Path) -> str | None:
     return next((name for name in order if signs[name]), None)
 
 
+def _see_gpus() -> _Seen:
+    # With notes of its own: a reading that hangs may go on after it was given up.
+    notes = _Notes()
+    nvml = Nvml.open()
+    if isinstance(nvml, Unknown):
+        return _Seen(unknown=(nvml,))
+    with nvml:
+        drivers = notes.section("driver versions", lambda: _driver_versions(nvml, notes), _Drivers())
+        gpus: tuple[Gpu, ...] = notes.section("gpus", lambda: _gpus(nvml, drivers.nvidia, notes), ())
+    return _Seen(drivers, gpus, tuple(notes.unknown))
+
+
 def _driver_versions(nvml: Nvml, notes: _Notes) -> _Drivers:
-    driver = notes.known("nvidia driver version", nvml.ask("nvmlSystemGetDriverVersion"))
-    cuda = notes.known("cuda driver version", nvml.ask("nvmlSystemGetCudaDriverVersion_v2"))
-    return _Drivers(driver, None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}")
+    driver = understood(nvml.ask("nvmlSystemGetDriverVersion"), as_text)
+    cuda = understood(
+        nvml.ask("nvmlSystemGetCudaDriverVersion_v2"), lambda n: f"{n // 1000}.{n % 1000 // 10}"
+    )
+    return _Drivers(notes.known("nvidia driver version", driver), notes.known("cuda driver version", cuda))
 
 
 def _gpus(nvml: Nvml, driver: str | None, notes: _Notes) -> tuple[Gpu, ...]:
-    count = notes.known("gpus", nvml.ask("nvmlDeviceGetCount")) or 0
+    count = notes.known("gpus", understood(nvml.ask("nvmlDeviceGetCount"), int)) or 0
     gpus = (_gpu(nvml, index, driver, notes) for index in range(count))
     return tuple(gpu for gpu in gpus if gpu)
 
@@ -466,31 +485,26 @@ def _gpu(nvml: Nvml, index: int, driver: str | None, notes: _Notes) -> Gpu | Non
     if device is None:
         return None
 
-    def ask(what: str, function: str) -> Any:
-        return notes.known(f"gpu {index} {what}", nvml.ask(function, device))
+    def ask(what: str, function: str, take: Callable[[Any], Any]) -> Any:
+        return notes.known(f"gpu {index} {what}", understood(nvml.ask(function, device), take))
 
-    pci = ask("pci bus", "nvmlDeviceGetPciInfo")
-    memory = ask("memory", "nvmlDeviceGetMemoryInfo")
-    capability = ask("compute capability", "nvmlDeviceGetCudaComputeCapability")
-    power = ask("power limit", "nvmlDeviceGetPowerManagementLimit")
-    ecc = ask("ecc", "nvmlDeviceGetEccMode")
-    mig = ask("mig", "nvmlDeviceGetMigMode")
-    mode = ask("compute mode", "nvmlDeviceGetComputeMode")
-    persistence = ask("persistence", "nvmlDeviceGetPersistenceMode")
-    bus = getattr(pci, "busId", None)
     return Gpu(
         index=index,
-        name=ask("name", "nvmlDeviceGetName"),
-        uuid=ask("uuid", "nvmlDeviceGetUUID"),
-        pci_bus_id=bus.decode() if isinstance(bus, bytes) else bus,
-        memory_bytes=None if memory is None else int(memory.total),
-        compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
+        name=ask("name", "nvmlDeviceGetName", as_text),
+        uuid=ask("uuid", "nvmlDeviceGetUUID", as_text),
+        pci_bus_id=ask("pci bus", "nvmlDeviceGetPciInfo", lambda pci: as_text(pci.busId)),
+        memory_bytes=ask("memory", "nvmlDeviceGetMemoryInfo", lambda memory: int(memory.total)),
+        compute_capability=ask(
+            "compute capability", "nvmlDeviceGetCudaComputeCapability", lambda pair: f"{pair[0]}.{pair[1]}"
+        ),
         driver=driver,
-        power_limit_w=None if power is None else power / 1000,
-        ecc=None if ecc is None else bool(ecc[0]),
-        mig=None if mig is None else bool(mig[0]),
-        compute_mode=None if mode is None else _COMPUTE_MODES.get(mode, str(mode)),
-        persistence=None if persistence is None else bool(persistence),
+        power_limit_w=ask("power limit", "nvmlDeviceGetPowerManagementLimit", lambda mw: mw / 1000),
+        ecc=ask("ecc", "nvmlDeviceGetEccMode", lambda pair: bool(int(pair[0]))),
+        mig=ask("mig", "nvmlDeviceGetMigMode", lambda pair: bool(int(pair[0]))),
+        compute_mode=ask(
+            "compute mode", "nvmlDeviceGetComputeMode", lambda mode: _COMPUTE_MODES.get(mode, str(int(mode)))
+        ),
+        persistence=ask("persistence", "nvmlDeviceGetPersistenceMode", lambda mode: bool(int(mode))),
     )
 
 

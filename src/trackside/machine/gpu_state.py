@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from trackside.machine.nvml import CLOCK_MEMORY, CLOCK_SM, TEMPERATURE_GPU, Nvml, reason_names
+from trackside.machine.nvml import (
+    CLOCK_MEMORY,
+    CLOCK_SM,
+    TEMPERATURE_GPU,
+    Nvml,
+    answered,
+    as_text,
+    reason_names,
+    understood,
+)
 from trackside.machine.system_files import Unknown
 
 __all__ = ["read_gpus"]
@@ -37,18 +46,22 @@ _LINK_ERRORS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3}
 
 def read_gpus() -> list[dict[str, Any]] | Unknown:
     """One dictionary for each GPU; what it did not tell stands in its `unknown`, with NVML's words."""
+    return answered(_read_all)
+
+
+def _read_all() -> list[dict[str, Any]] | Unknown:
     nvml = Nvml.open()
     if isinstance(nvml, Unknown):
         return nvml
     with nvml:
-        count = nvml.ask("nvmlDeviceGetCount")
+        count = understood(nvml.ask("nvmlDeviceGetCount"), int)
         if isinstance(count, Unknown):
             return count
-        driver = nvml.ask("nvmlSystemGetDriverVersion")
-        confidential = nvml.ask("nvmlSystemGetConfComputeState")
+        driver = understood(nvml.ask("nvmlSystemGetDriverVersion"), as_text)
+        confidential = understood(nvml.ask("nvmlSystemGetConfComputeState"), lambda c: bool(int(c.ccFeature)))
         common = {
             "driver": None if isinstance(driver, Unknown) else driver,
-            "confidential": None if isinstance(confidential, Unknown) else bool(confidential.ccFeature),
+            "confidential": None if isinstance(confidential, Unknown) else confidential,
         }
         return [{"index": index} | common | _read_gpu(nvml, index, count) for index in range(count)]
 
@@ -60,28 +73,27 @@ def _read_gpu(nvml: Nvml, index: int, count: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     missing: dict[str, str] = {}
 
-    def ask(
-        field: str, function: str, *arguments: Any, take: Callable[[Any], Any] = lambda value: value
-    ) -> None:
+    def ask(field: str, function: str, *arguments: Any, take: Callable[[Any], Any]) -> None:
         note(field, nvml.ask(function, device, *arguments), take)
 
     def note(field: str, value: Any, take: Callable[[Any], Any] = lambda value: value) -> None:
+        value = understood(value, take)
         if isinstance(value, Unknown):
             missing[field] = value.why
         else:
-            found[field] = take(value)
+            found[field] = value
 
     def flag(value: Any) -> bool:
-        return bool(value)
+        return bool(int(value))
 
-    ask("name", "nvmlDeviceGetName")
-    ask("uuid", "nvmlDeviceGetUUID")
-    ask("bus_id", "nvmlDeviceGetPciInfo", take=lambda pci: _text(pci.busId).lower())
+    ask("name", "nvmlDeviceGetName", take=as_text)
+    ask("uuid", "nvmlDeviceGetUUID", take=as_text)
+    ask("bus_id", "nvmlDeviceGetPciInfo", take=lambda pci: as_text(pci.busId).lower())
     ask("compute_capability", "nvmlDeviceGetCudaComputeCapability", take=lambda pair: f"{pair[0]}.{pair[1]}")
     ask("architecture", "nvmlDeviceGetArchitecture", take=lambda n: _ARCHITECTURES.get(n, f"number {n}"))
     ask("near_cpus", "nvmlDeviceGetCpuAffinity", _AFFINITY_WORDS, take=_cpus)
-    ask("vbios", "nvmlDeviceGetVbiosVersion")
-    ask("gsp_firmware", "nvmlDeviceGetGspFirmwareVersion", take=str)
+    ask("vbios", "nvmlDeviceGetVbiosVersion", take=as_text)
+    ask("gsp_firmware", "nvmlDeviceGetGspFirmwareVersion", take=as_text)
     ask("memory", "nvmlDeviceGetMemoryInfo", take=lambda m: {"total": int(m.total), "used": int(m.used)})
     ask(
         "bar1",
@@ -137,11 +149,11 @@ def _peer(nvml: Nvml, device: object, other: int) -> dict[str, Any]:
     there = nvml.device(other)
     if isinstance(there, Unknown):
         return row
-    path = nvml.ask("nvmlDeviceGetTopologyCommonAncestor", device, there)
+    path = understood(nvml.ask("nvmlDeviceGetTopologyCommonAncestor", device, there), int)
     if not isinstance(path, Unknown):
         row["path"] = _PATHS.get(path, f"level {path}")
     for name, capability in (("peer_access", _PEER_READ), ("nvlink", _PEER_NVLINK)):
-        status = nvml.ask("nvmlDeviceGetP2PStatus", device, there, capability)
+        status = understood(nvml.ask("nvmlDeviceGetP2PStatus", device, there, capability), int)
         if not isinstance(status, Unknown):
             row[name] = status == 0
     return row
@@ -155,24 +167,20 @@ def _links(nvml: Nvml, device: object) -> list[dict[str, Any]]:
     """NVLinks that the GPU has, active or not, with their error counters."""
     found = []
     for link in range(_MOST_LINKS):
-        state = nvml.ask("nvmlDeviceGetNvLinkState", device, link)
+        state = understood(nvml.ask("nvmlDeviceGetNvLinkState", device, link), int)
         if isinstance(state, Unknown):
             continue
         row: dict[str, Any] = {"link": link, "active": bool(state)}
-        version = nvml.ask("nvmlDeviceGetNvLinkVersion", device, link)
+        version = understood(nvml.ask("nvmlDeviceGetNvLinkVersion", device, link), int)
         if not isinstance(version, Unknown):
-            row["version"] = int(version)
+            row["version"] = version
         for name, counter in _LINK_ERRORS.items():
-            value = nvml.ask("nvmlDeviceGetNvLinkErrorCounter", device, link, counter)
+            value = understood(nvml.ask("nvmlDeviceGetNvLinkErrorCounter", device, link, counter), int)
             if not isinstance(value, Unknown):
-                row[name] = int(value)
+                row[name] = value
         found.append(row)
     return found
 
 
 def _watts(milliwatts: int) -> float:
     return milliwatts / 1000
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,9 +1,15 @@
-"""The one door to NVML: every question answers with a value or with an `Unknown`, never with an exception."""
+"""The one door to NVML: every question answers with a value or with an `Unknown`, never with an exception.
+
+A driver may also hang, and a call into it cannot be ended. What must not wait for ever goes through
+`answered`, which reads in a thread that can be left behind; from then on every question is Unknown at once.
+"""
 
 import ctypes
 import importlib
+import threading
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypedDict
+from typing import Any, Final, Generic, Self, TypedDict, TypeVar
 
 from trackside.machine.system_files import Unknown
 from trackside.records.errors import TracksideError
@@ -18,8 +24,11 @@ __all__ = [
     "TEMPERATURE_GPU",
     "GpuProcess",
     "Nvml",
+    "answered",
+    "as_text",
     "gpu_processes",
     "reason_names",
+    "understood",
 ]
 
 # NVML's own enumerations, which its ABI keeps fixed; a test compares them with pynvml's.
@@ -50,6 +59,14 @@ SLOWDOWN_REASONS = 0x8 | 0x20 | 0x40 | 0x80
 """Reasons that spoil a measurement. SwPowerCap is none: any sustained GEMM reaches the power cap."""
 
 
+# One question takes microseconds, on some virtual machines milliseconds.
+_ANSWER_SECONDS: Final = 5.0
+# Waited in so many parts, so that a process that was stopped meanwhile does not take that for silence.
+_WAITS: Final = 10
+
+_T = TypeVar("_T")
+
+
 class GpuProcess(TypedDict):
     pid: int
     used_memory: int | None
@@ -66,10 +83,19 @@ class Nvml:
     @classmethod
     def open(cls) -> "Nvml | Unknown":
         """Load and initialise NVML; an Unknown where there is no driver, no library or no permission."""
+        return answered(cls._opened)
+
+    @classmethod
+    def _opened(cls) -> "Nvml | Unknown":
         try:
             library: Any = importlib.import_module("pynvml")
-        except ImportError:
-            return Unknown("gpus", "the package nvidia-ml-py is not installed")
+        except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and error.name == "pynvml":
+                return Unknown("gpus", "the package nvidia-ml-py is not installed")
+            # Another package of that name, or half of one.
+            return Unknown(
+                "gpus", f"pynvml, of the package nvidia-ml-py, cannot be imported: {_words(error)}"
+            )
         nvml = cls(library)
         started = nvml.ask("nvmlInit")
         if isinstance(started, Unknown):
@@ -89,13 +115,18 @@ class Nvml:
 
     def ask(self, function: str, *arguments: object) -> Any:
         """Call an NVML function by name: its result, or an Unknown with NVML's own words for the failure."""
+        if _Reading.hangs:
+            return Unknown(function, _silence())
+        thread = threading.current_thread()
+        if isinstance(thread, _Reading):
+            thread.questions += 1
         try:
             value = getattr(self._library, function)(*arguments)
         except AttributeError:
             return Unknown(function, "the installed nvidia-ml-py does not know it")
         except Exception as error:
             # Besides NVMLError, the bindings let ctypes and decoding errors through; none may end a run.
-            return Unknown(function, str(error) or type(error).__name__)
+            return Unknown(function, _words(error))
         # Bindings before 11.5 answer in bytes.
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
@@ -113,41 +144,118 @@ class Nvml:
 
     def field(self, device: object, number: int) -> Any:
         """The value of one of NVML's numbered fields, or an Unknown."""
-        answer = self.ask("nvmlDeviceGetFieldValues", device, [number])
-        if isinstance(answer, Unknown):
-            return answer
-        (found,) = answer
-        if found.nvmlReturn != 0:
-            words = self.ask("nvmlErrorString", found.nvmlReturn)
-            return Unknown(f"field {number}", words if isinstance(words, str) else str(found.nvmlReturn))
-        return getattr(found.value, _VALUES[found.valueType])
+
+        def value(answer: Any) -> Any:
+            (found,) = answer
+            if found.nvmlReturn != 0:
+                words = self.ask("nvmlErrorString", found.nvmlReturn)
+                return Unknown(f"field {number}", words if isinstance(words, str) else str(found.nvmlReturn))
+            return getattr(found.value, _VALUES[found.valueType])
+
+        return understood(self.ask("nvmlDeviceGetFieldValues", device, [number]), value)
 
     def fabric_state(self, device: object) -> Any:
         """How far the GPU has come in joining its NVLink fabric, as NVML's number, or an Unknown."""
         try:
             info = self._library.c_nvmlGpuFabricInfo_t()
-        except AttributeError:
+        except Exception:
             return Unknown("fabric", "the installed nvidia-ml-py does not know it")
         answer = self.ask("nvmlDeviceGetGpuFabricInfo", device, ctypes.byref(info))
-        return answer if isinstance(answer, Unknown) else int(info.state)
+        return understood(answer, lambda _: int(info.state))
 
     def processes(self, device: object) -> list[GpuProcess] | Unknown:
         """Processes with a compute context on the GPU. Pids are the driver's: in a container, the host's."""
         running = self.ask("nvmlDeviceGetComputeRunningProcesses", device)
-        if isinstance(running, Unknown):
-            return running
-        found: list[GpuProcess] = []
-        for process in running:
-            name = self.ask("nvmlSystemGetProcessName", process.pid)
-            memory = process.usedGpuMemory
-            found.append(
-                {
-                    "pid": int(process.pid),
-                    "used_memory": None if memory is None else int(memory),
-                    "name": None if isinstance(name, Unknown) else str(name),
-                }
-            )
-        return found
+        return understood(running, lambda answer: [self._process(process) for process in answer])
+
+    def _process(self, process: Any) -> GpuProcess:
+        name = self.ask("nvmlSystemGetProcessName", process.pid)
+        memory = process.usedGpuMemory
+        return {
+            "pid": int(process.pid),
+            "used_memory": None if memory is None else int(memory),
+            "name": name if isinstance(name, str) else None,
+        }
+
+
+class _Reading(threading.Thread, Generic[_T]):
+    """A reading through NVML, in a thread that does not keep the process alive."""
+
+    hangs = False
+    """Whether NVML has left a question of this process unanswered."""
+
+    def __init__(self, read: Callable[[], _T]) -> None:
+        super().__init__(name="nvml", daemon=True)
+        self._read = read
+        self._outcome: list[_T] = []
+        self._error: BaseException | None = None
+        self.questions = 0
+        """How many were asked: as long as they become more, nothing hangs."""
+
+    def run(self) -> None:
+        try:
+            self._outcome.append(self._read())
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> _T | Unknown:
+        """What was read, however long it took; an Unknown once a single question has no answer in time."""
+        asked, patience = self.questions, _WAITS
+        while self.is_alive():
+            if not patience:
+                _Reading.hangs = True
+                return Unknown("gpus", _silence())
+            self.join(_ANSWER_SECONDS / _WAITS)
+            patience = patience - 1 if asked == self.questions else _WAITS
+            asked = self.questions
+        if self._error is not None:
+            raise self._error
+        return self._outcome[0]
+
+
+def answered(read: Callable[[], _T]) -> _T | Unknown:
+    """Run a reading that asks NVML; an Unknown as soon as one of its questions stays without an answer.
+
+    The thread costs some 0.2 ms, so this is for whole readings. A sampler asks by itself.
+    """
+    if _Reading.hangs:
+        return Unknown("gpus", _silence())
+    if isinstance(threading.current_thread(), _Reading):
+        return read()
+    reading = _Reading(read)
+    reading.start()
+    return reading.result()
+
+
+def understood(answer: Any, take: Callable[[Any], _T]) -> _T | Unknown:
+    """What is taken from an answer; an Unknown where it has another shape than NVML's documentation says."""
+    if isinstance(answer, Unknown):
+        return answer
+    try:
+        return take(answer)
+    except Exception as error:
+        return Unknown("answer", f"NVML gave an odd answer ({_words(error)})")
+
+
+def as_text(value: Any) -> str:
+    """A text of NVML's, for `understood`: bindings before 11.5 answer in bytes."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    if not isinstance(text, str):
+        raise TypeError(f"needed a text, found {value!r:.40}")
+    return text
+
+
+def _silence() -> str:
+    return f"NVML did not answer within {_ANSWER_SECONDS:g} s: the driver hangs"
+
+
+def _words(error: Exception) -> str:
+    """What an exception says. NVML's own ask the library for their words, which may fail in turn."""
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return said or type(error).__name__
 
 
 def gpu_processes(index: int | str) -> list[GpuProcess]:
@@ -156,20 +264,22 @@ def gpu_processes(index: int | str) -> list[GpuProcess]:
     Raises:
         TracksideError: kind `device`, where NVML cannot say. An empty list always means "nobody".
     """
-    nvml = Nvml.open()
-    found: list[GpuProcess] | Unknown
-    if isinstance(nvml, Unknown):
-        found = nvml
-    else:
-        with nvml:
-            device = nvml.device(index)
-            found = device if isinstance(device, Unknown) else nvml.processes(device)
+    found = answered(lambda: _processes_of(index))
     if isinstance(found, Unknown):
         remedy = (
             "check that `nvidia-smi` lists the GPU; a container must be started with the GPU passed through"
         )
         raise TracksideError("device", f"cannot list the processes on GPU {index}: {found.why}", remedy)
     return found
+
+
+def _processes_of(index: int | str) -> list[GpuProcess] | Unknown:
+    nvml = Nvml.open()
+    if isinstance(nvml, Unknown):
+        return nvml
+    with nvml:
+        device = nvml.device(index)
+        return device if isinstance(device, Unknown) else nvml.processes(device)
 
 
 def reason_names(mask: int) -> list[str]:

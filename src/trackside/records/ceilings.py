@@ -67,6 +67,10 @@ class CeilingsRecord(Record):
     sustained: list[Sustained]
     skipped: list[Skipped]
     sentences: list[str]
+    disturbed: list[str] = Field(default_factory=list)
+    """What else happened meanwhile: a hypervisor's steal, a CPU quota, a GPU held down or shared."""
+    error: str | None = None
+    """Why a `failed` one ended."""
     disk_folder: str | None
     software: dict[str, Any]
     measured_at: str

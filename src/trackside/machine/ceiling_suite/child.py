@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Speed", "measure_all", "repeat", "say"]
+from trackside.workload.sandbox import die_with_parent
+
+__all__ = ["Speed", "any_torch", "arguments", "cuda_torch", "measure_all", "repeat", "say"]
 
 # A rate is told from at least so many samples, whatever time it takes; a slow one from these alone.
 FEWEST, MOST = 5, 400
@@ -80,6 +84,29 @@ def measure_all(speeds: Iterator[Speed]) -> None:
 
 
 def arguments() -> dict[str, object]:
-    """What the parent asks for."""
+    """What the parent asks for; from here on this process ends with it."""
     asked: dict[str, object] = json.loads(sys.argv[1])
+    die_with_parent()
+    if os.getppid() != asked["parent"]:
+        sys.exit("the process that asked ended before its question was read")
     return asked
+
+
+def any_torch() -> Any:
+    """The module, or `NotImplementedError` with the way to get one."""
+    try:
+        import torch
+    except ImportError as error:
+        raise NotImplementedError("torch is not installed: pip install 'trackside[torch]'") from error
+    return torch
+
+
+def cuda_torch() -> Any:
+    """As `any_torch`, of a torch that can use NVIDIA's GPUs."""
+    torch = any_torch()
+    if not torch.version.cuda:
+        raise NotImplementedError(
+            f"torch {torch.__version__} is built without CUDA: install one for the driver's CUDA, as "
+            "pytorch.org/get-started says"
+        )
+    return torch

@@ -1,6 +1,7 @@
 """Measuring program: this process's CPUs: memory, matrix products, and what Python and torch cost a call.
 
-Takes a JSON object as its argument (`seconds` for each measurement, `bytes` of memory), prints lines of JSON.
+Takes a JSON object as its argument (`seconds` for each measurement, `bytes` of memory, the `parent`'s process
+number), prints lines of JSON.
 """
 
 from __future__ import annotations
@@ -8,23 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
-from trackside.machine.ceiling_suite.child import Speed, arguments, measure_all, repeat, say
+from trackside.machine.ceiling_suite.child import Speed, any_torch, arguments, measure_all, repeat, say
 
 __all__: list[str] = []
 
 _MATRIX = 2048
 _CALLS = 20_000
 _OPERATORS = 2_000
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise NotImplementedError("torch is not installed: pip install 'trackside[torch]'") from error
-    return torch
 
 
 def _speeds(seconds: float, size: int) -> Iterator[Speed]:
@@ -81,7 +73,7 @@ def _seconds_of(operation: Callable[[], object], times: int = 1) -> float:
 
 
 def _memory(way: str, size: int, seconds: float) -> list[float]:
-    torch = _torch()
+    torch = any_torch()
     source = torch.rand(size // 4)
     target = torch.empty_like(source)
     operation, amount = {
@@ -103,7 +95,7 @@ def _memcpy(size: int, seconds: float) -> list[float]:
 
 
 def _matmul(name: str, seconds: float) -> list[float]:
-    torch = _torch()
+    torch = any_torch()
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[name]
     a, b = (torch.randn(_MATRIX, _MATRIX).to(dtype) for _ in range(2))
     return [2.0 * _MATRIX**3 / t for t in repeat(lambda: _seconds_of(lambda: torch.mm(a, b)), seconds)]
@@ -121,7 +113,7 @@ def _python_call(seconds: float) -> list[float]:
 
 
 def _operator(seconds: float) -> list[float]:
-    torch = _torch()
+    torch = any_torch()
     one = torch.zeros(1)
     return [t * 1e6 for t in repeat(lambda: _seconds_of(lambda: one.add_(1.0), _OPERATORS), seconds)]
 

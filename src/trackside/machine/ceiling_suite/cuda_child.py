@@ -1,6 +1,7 @@
 """Measuring program: one GPU's memory, arithmetic, copies and launches, through torch.
 
-Takes a JSON object as its argument (`index`, `seconds` for each measurement), prints lines of JSON.
+Takes a JSON object as its argument (`index`, `seconds` for each measurement, `sustained` for the long run,
+the `parent`'s process number), prints lines of JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from trackside.machine.ceiling_suite.child import Speed, arguments, measure_all, repeat, say
+from trackside.machine.ceiling_suite.child import Speed, arguments, cuda_torch, measure_all, repeat, say
 
 __all__: list[str] = []
 
@@ -427,13 +428,21 @@ def _sustained(device: _Device, seconds: float) -> None:
 
 def main() -> None:
     asked = arguments()
-    index, seconds = int(str(asked["index"])), float(str(asked["seconds"]))
+    try:
+        cuda_torch()
+    except NotImplementedError as error:
+        say(skipped="gpu", title="all of it", why=str(error))
+    else:
+        _measure(int(str(asked["index"])), float(str(asked["seconds"])), float(str(asked["sustained"])))
+    say(done=True)
+
+
+def _measure(index: int, seconds: float, sustained: float) -> None:
     device = _Device(index, seconds)
     properties = torch.cuda.get_device_properties(index)
     say(device={"name": properties.name, "l2_bytes": device.l2, "torch": torch.__version__})
     measure_all(_speeds(device))
-    _sustained(device, float(str(asked["sustained"])))
-    say(done=True)
+    _sustained(device, sustained)
 
 
 if __name__ == "__main__":

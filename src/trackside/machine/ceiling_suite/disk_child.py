@@ -1,7 +1,7 @@
 """Measuring program: reads past the page cache from one folder's file system, and on to a GPU.
 
-Takes a JSON object as its argument (`folder`, `bytes`, `seconds`, `index` of a GPU or null), prints lines of
-JSON. Its file has no name, so that nothing is left behind however it ends.
+Takes a JSON object as its argument (`folder`, `bytes`, `seconds`, `index` of a GPU or null, the `parent`'s
+process number), prints lines of JSON. Its file has no name, so that nothing is left behind however it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from trackside.machine.ceiling_suite.child import Speed, arguments, measure_all, repeat, say
+from trackside.machine.ceiling_suite.child import Speed, arguments, cuda_torch, measure_all, repeat, say
 
 __all__: list[str] = []
 
@@ -116,8 +116,7 @@ def _by_dma(file: _File, seconds: float, index: int | None) -> list[float]:
     # Without its driver the library copies through the host, which is measured above.
     if not os.path.exists(_DIRECT_STORAGE):
         raise NotImplementedError(f"GPUDirect Storage is not set up: there is no {_DIRECT_STORAGE}")
-    import torch
-
+    torch = cuda_torch()
     if not hasattr(torch.cuda, "gds"):
         raise NotImplementedError(f"torch {torch.__version__} has no torch.cuda.gds; 2.7 has")
     storage: Any = torch.empty(file.size, dtype=torch.uint8, device=f"cuda:{index}").untyped_storage()
@@ -175,16 +174,15 @@ def _random(file: _File, seconds: float, threads: int) -> list[float]:
 def _to_gpu(file: _File, seconds: float, index: int | None) -> list[float]:
     if index is None:
         raise NotImplementedError("there is no GPU")
-    import torch
-
+    torch = cuda_torch()
     device = f"cuda:{index}"
     pinned = [torch.empty(_BLOCK + _PAGE, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
     # O_DIRECT wants addresses on page boundaries.
     aligned = [t[-t.data_ptr() % _PAGE :][:_BLOCK] for t in pinned]
     views: list[Any] = [t.numpy() for t in aligned]
     target = torch.empty(file.size, dtype=torch.uint8, device=device)
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    copied = [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream(device)
+    copied = [torch.cuda.Event() for _ in range(2)]
 
     def once() -> float:
         file.forget()

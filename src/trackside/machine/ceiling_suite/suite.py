@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import queue
+import re
+import stat
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,12 +20,12 @@ from typing import Any
 
 import trackside
 from trackside.machine.ceiling_suite.sentences import sentences
-from trackside.machine.ceilings import KEPT
+from trackside.machine.ceilings import KEPT, cannot_start
 from trackside.machine.facts import MachineFacts, facts, fingerprint, gpu_numbered
-from trackside.machine.telemetry import Recorder, Telemetry
+from trackside.machine.telemetry import Kind, Recorder, Telemetry
 from trackside.records.ceilings import Ceiling, CeilingsRecord, Skipped, Sustained
 from trackside.records.devices import gpu_index
-from trackside.records.errors import TracksideError
+from trackside.records.errors import TracksideError, printable
 from trackside.store.files import read_json, store_errors, write_json
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
@@ -39,9 +41,14 @@ _CPU_SECONDS, _DISK_SECONDS, _GPU_SECONDS, _SUSTAINED_SECONDS = 1.2, 1.2, 0.7, 8
 _SILENCE_SECONDS = 120.0
 _DISK_BYTES, _DISK_SHARE = 512 << 20, 8
 _MEMORY_SHARE, _MOST_MEMORY, _LEAST_MEMORY = 16, 1 << 30, 64 << 20
+# Not pressure: the measuring programs load every CPU themselves.
+_DISTURBING: tuple[Kind, ...] = ("steal", "quota")
+_DISTURBING_A_GPU: tuple[Kind, ...] = (*_DISTURBING, "slowdown", "others")
 
 Progress = Callable[[str, str], None]
-"""Called with a place and what is being measured there."""
+"""Called with a place and what is being measured, or waited for, there."""
+_Program = tuple[str, dict[str, Any]]
+"""A module of this package, and what it is asked."""
 
 
 @dataclass(frozen=True)
@@ -64,54 +71,73 @@ class _Found:
     ceilings: list[Ceiling] = field(default_factory=list)
     sustained: list[Sustained] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)
 
 
 def measured_ceilings(options: Options, progress: Progress = lambda place, what: None) -> CeilingsRecord:
     """What this machine does, measured now or within the allowed age.
 
     Raises:
-        TracksideError: `usage` for an unknown place, `busy` where someone else holds a device, `device` where
-            a measuring program failed.
+        TracksideError: `usage` for an unknown place or a folder that is none, `device` where a measuring
+            program failed, `store` where nothing can be kept.
     """
     machine = facts()
     places = _places(options.places, machine)
+    disk = _file_system(options.folder) if "disk" in places else None
     store = RunStore(options.store)
     gpus = {place: gpu_numbered(machine, index) for place in places if (index := _gpu_of(place)) is not None}
-    kept = store.root / "machine" / f"{KEPT}{_key(machine, places)}.json"
+    kept = store.root / "machine" / f"{KEPT}{_key(machine, places, disk)}.json"
     earlier = None if options.fresh else _kept(kept, options.age)
-    if earlier is not None and earlier.gpus == gpus:
+    # What torch computes differs between its versions, and what it cannot do may be cured by another.
+    if earlier and earlier.gpus == gpus and earlier.software.get("torch") == machine.software.torch:
         return earlier
-    began, measured_at = time.monotonic(), datetime.now(UTC)
+    programs = {place: _program(place, options, machine) for place in places}
     run = store.new_run("ceilings")
-    found = _Found()
-    for place in places:
-        if place.startswith("cuda") and machine.software.torch is None:
-            why = "torch is not installed: pip install 'trackside[torch]'"
-            found.skipped.append(Skipped(place=place, name="gpu", title="all of it", why=why))
-            continue
-        with DeviceLock(_lock_name(place, machine), verb="ceilings"):
-            _measure(place, options, machine, found, progress)
+    began, found = time.monotonic(), _Found()
     record = CeilingsRecord(
         schema="trackside.ceilings/1",
         run_id=run.id,
         fingerprint=fingerprint(machine),
         places=places,
         gpus=gpus,
-        ceilings=found.ceilings,
-        sustained=found.sustained,
-        skipped=found.skipped,
-        sentences=sentences(found.ceilings, found.sustained),
-        disk_folder=str(options.folder.absolute()) if "disk" in places else None,
+        ceilings=[],
+        sustained=[],
+        skipped=[],
+        sentences=[],
+        disk_folder=printable(str(options.folder.absolute())) if "disk" in places else None,
         software=asdict(machine.software),
-        measured_at=measured_at.isoformat(timespec="seconds"),
-        seconds=round(time.monotonic() - began, 1),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=0.0,
         version=trackside.__version__,
     )
+    try:
+        for place, program in programs.items():
+            _measure(place, program, machine, found, progress)
+    except BaseException as error:
+        failed = _filled(record, found, began, status="failed", error=_reason(error))
+        with contextlib.suppress(TracksideError):
+            store.write_record(run, failed.to_dict())
+        raise
+    record = _filled(record, found, began)
     store.write_record(run, record.to_dict())
     with store_errors(kept, "keep ceilings in"):
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_json(kept, record.to_dict())
     return record
+
+
+def _filled(record: CeilingsRecord, found: _Found, began: float, **more: object) -> CeilingsRecord:
+    """The record with what was found until now."""
+    told = sentences(found.ceilings, found.sustained)
+    seconds = round(time.monotonic() - began, 1)
+    return record.model_copy(update={**vars(found), "sentences": told, "seconds": seconds, **more})
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    told = error.message if isinstance(error, TracksideError) else f"{type(error).__name__}: {error}"
+    return printable(told)
 
 
 def _places(asked: Sequence[str], machine: MachineFacts) -> list[str]:
@@ -143,15 +169,38 @@ def _no_gpu(wanted: str, visible: list[str]) -> TracksideError:
     )
 
 
-def _key(machine: MachineFacts, places: list[str]) -> str:
-    return "-".join([fingerprint(machine), *(p.replace(":", "") for p in places), f"v{_METHOD_VERSION}"])
+def _file_system(folder: Path) -> int:
+    """The number that the kernel gives the file system which a folder lies on."""
+    try:
+        found = folder.absolute().stat()
+    except (OSError, ValueError) as error:
+        raise _no_disk(folder, getattr(error, "strerror", None) or str(error)) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise _no_disk(folder, "it is not a folder")
+    return found.st_dev
+
+
+def _no_disk(folder: Path, why: str) -> TracksideError:
+    # The working directory may be gone.
+    with contextlib.suppress(OSError):
+        folder = folder.absolute()
+    return TracksideError(
+        "usage",
+        printable(f"cannot measure the disk of {folder}: {why}"),
+        "name a folder that exists and that you may write to, with --folder",
+    )
+
+
+def _key(machine: MachineFacts, places: list[str], disk: int | None) -> str:
+    named = [f"disk{disk}" if place == "disk" else place.replace(":", "") for place in places]
+    return "-".join([fingerprint(machine), *named, f"v{_METHOD_VERSION}"])
 
 
 def _kept(path: Path, age: timedelta) -> CeilingsRecord | None:
     try:
         record = CeilingsRecord.from_dict(read_json(path))
         old = datetime.now(UTC) - datetime.fromisoformat(record.measured_at)
-    except (OSError, ValueError, TracksideError):
+    except (OSError, ValueError, TypeError, TracksideError):
         # Kept figures only save time: those that cannot be read are measured again.
         return None
     return record.model_copy(update={"cached": True}) if old <= age else None
@@ -161,16 +210,44 @@ def _lock_name(place: str, machine: MachineFacts) -> str:
     if not place.startswith("cuda"):
         return "cpu"
     which = gpu_numbered(machine, gpu_index(place) or 0)
-    return f"gpu-{which}"
+    # The same as `compare` makes of it: what CUDA_VISIBLE_DEVICES names may hold anything.
+    return "gpu-" + re.sub("[^A-Za-z0-9]", "-", str(which))
 
 
-def _measure(place: str, options: Options, machine: MachineFacts, found: _Found, progress: Progress) -> None:
+def _waiting(place: str, holder: Mapping[str, Any]) -> str:
+    who = f"{holder.get('verb') or 'another run'} (process {holder.get('pid', '?')})"
+    return f"waiting: {who} measures on {'this device' if place.startswith('cuda') else 'the CPU'}"
+
+
+def _measure(place: str, program: _Program, machine: MachineFacts, found: _Found, progress: Progress) -> None:
     index = _gpu_of(place)
+    if index is not None and machine.software.torch is None:
+        why = "torch is not installed: pip install 'trackside[torch]'"
+        found.skipped.append(Skipped(place=place, name="gpu", title="all of it", why=why))
+        return
     which = gpu_numbered(machine, index) if index is not None else None
-    with Recorder(gpu_index=which) as recorder:
-        raw = list(_answers(*_program(place, options, machine, index), place, progress))
+    lock = DeviceLock(
+        _lock_name(place, machine),
+        verb="ceilings",
+        on_wait=lambda holder: progress(place, _waiting(place, holder)),
+    )
+    with lock, Recorder(gpu_index=which) as recorder:
+        answers = list(_answers(*program, place, progress))
         telemetry = recorder.stop()
-    for answer in raw:
+    found.disturbed += _disturbed(place, telemetry)
+    _collect(place, answers, telemetry, found)
+
+
+def _disturbed(place: str, telemetry: Telemetry) -> list[str]:
+    if not telemetry.times_ns.size:
+        return []
+    began, ended = int(telemetry.times_ns[0]), int(telemetry.times_ns[-1])
+    kinds = _DISTURBING_A_GPU if place.startswith("cuda") else _DISTURBING
+    return [f"{place}: {text}" for text in telemetry.disturbances(began, ended, kinds=kinds)]
+
+
+def _collect(place: str, answers: list[dict[str, Any]], telemetry: Telemetry, found: _Found) -> None:
+    for answer in answers:
         if "skipped" in answer:
             found.skipped.append(
                 Skipped(place=place, name=answer["skipped"], title=answer["title"], why=answer["why"])
@@ -198,42 +275,45 @@ def _measure(place: str, options: Options, machine: MachineFacts, found: _Found,
             )
 
 
-def _program(
-    place: str, options: Options, machine: MachineFacts, index: int | None
-) -> tuple[str, dict[str, Any]]:
+def _program(place: str, options: Options, machine: MachineFacts) -> _Program:
+    """What is to be run for a place; refuses what cannot be."""
     if place == "cpu":
         limits = [b for b in (machine.memory.total_bytes, machine.limits.memory_bytes) if b]
         most = int(options.scale * _MOST_MEMORY)
         size = min(most, *(b // _MEMORY_SHARE for b in limits)) if limits else _LEAST_MEMORY
         return "cpu_child", {"seconds": options.scale * _CPU_SECONDS, "bytes": max(size & ~0xFFFF, 1 << 20)}
     if place == "disk":
-        folder = options.folder.absolute()
-        try:
-            free = os.statvfs(folder)
-        except OSError as error:
-            raise TracksideError(
-                "usage", f"cannot measure the disk of {folder}: {error.strerror}", "name a folder that exists"
-            ) from error
-        wanted = max(int(options.scale * _DISK_BYTES), _LEAST_MEMORY)
-        size = min(wanted, free.f_bavail * free.f_frsize // _DISK_SHARE)
-        if size < _LEAST_MEMORY:
-            raise TracksideError(
-                "device",
-                f"{free.f_bavail * free.f_frsize >> 20} MiB are free in {folder}; needed: "
-                f"{_LEAST_MEMORY * _DISK_SHARE >> 20}",
-                "free some space, or name another folder with --folder",
-            )
         return "disk_child", {
-            "folder": str(folder),
-            "bytes": size,
+            "folder": str(options.folder.absolute()),
+            "bytes": _file_bytes(options.folder, options.scale),
             "seconds": options.scale * _DISK_SECONDS,
             "index": 0 if isinstance(gpu_numbered(machine, 0), str) else None,
         }
     return "cuda_child", {
-        "index": index,
+        "index": _gpu_of(place),
         "seconds": options.scale * _GPU_SECONDS,
         "sustained": options.scale * _SUSTAINED_SECONDS,
     }
+
+
+def _file_bytes(folder: Path, scale: float) -> int:
+    """How large a file is written to be read."""
+    try:
+        found = os.statvfs(folder)
+    except OSError as error:
+        raise _no_disk(folder, error.strerror or str(error)) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _no_disk(folder, "you may not write there")
+    free = found.f_bavail * found.f_frsize
+    size = min(max(int(scale * _DISK_BYTES), _LEAST_MEMORY), free // _DISK_SHARE)
+    if size < _LEAST_MEMORY:
+        raise TracksideError(
+            "device",
+            printable(f"{free >> 20} MiB are free in {folder.absolute()}; needed: ")
+            + f"{_LEAST_MEMORY * _DISK_SHARE >> 20}",
+            "free some space, or name another folder with --folder",
+        )
+    return size
 
 
 def _clocks(telemetry: Telemetry, began: int, ended: int) -> dict[str, float]:
@@ -247,14 +327,7 @@ def _answers(
     program: str, arguments: dict[str, Any], place: str, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Lines of a measuring program, as they come; it is ended with this process's interest in it."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", f"trackside.machine.ceiling_suite.{program}", json.dumps(arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=_environment(),
-    )
+    process = _started(program, arguments)
     lines: queue.Queue[str | None] = queue.Queue()
     errors: list[str] = []
     readers = [
@@ -287,6 +360,22 @@ def _answers(
             f"measuring {place} ended with {process.returncode}: {last}",
             "see that the device is free and has memory, then run again",
         )
+
+
+def _started(program: str, arguments: dict[str, Any]) -> subprocess.Popen[str]:
+    asked = json.dumps(arguments | {"parent": os.getpid()})
+    try:
+        return subprocess.Popen(
+            # -P: a torch.py of the working directory is not torch.
+            [sys.executable, "-P", "-m", f"trackside.machine.ceiling_suite.{program}", asked],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+    except OSError as error:
+        raise cannot_start(error) from error
 
 
 def _environment() -> dict[str, str]:
