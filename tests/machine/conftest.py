@@ -190,7 +190,7 @@ class FakePynvml:
 
     def nvmlDeviceGetFieldValues(self, handle: str, fieldIds: list[int]) -> list[SimpleNamespace]:
         # A count of bytes is of type 3, unsigned long long; the others are of type 1, unsigned.
-        counts = {197: 7 << 40, 198: 9 << 40}
+        counts = {83: 5_000_000, 197: 7 << 40, 198: 9 << 40}
         return [
             SimpleNamespace(nvmlReturn=0, valueType=3, value=SimpleNamespace(ullVal=counts[field]))
             if field in counts

@@ -161,7 +161,8 @@ def hang(pynvml: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Eve
     """A driver that hangs at the name until the event is set, and little patience with it."""
     over = threading.Event()
     monkeypatch.setattr(ours, "_ANSWER_SECONDS", 0.05)
-    monkeypatch.setattr(ours._Reading, "hangs", False)
+    monkeypatch.setattr(ours, "_PART_SECONDS", 0.05)
+    monkeypatch.setattr(ours._Reading, "silent_seconds", 0.0)
     pynvml.nvmlDeviceGetName = lambda handle: over.wait(60)
     yield over
     over.set()
@@ -181,6 +182,17 @@ def test_after_a_question_without_an_answer_all_others_are_unknown_at_once(
     assert Nvml.open() == found
     with pytest.raises(TracksideError, match="the driver hangs"):
         gpu_processes(0)
+
+
+def test_the_first_question_which_may_wake_many_gpus_has_more_time(
+    pynvml: Any, hang: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ours, "_START_SECONDS", 1.0)
+    pynvml.nvmlInit = lambda: hang.wait(0.3)
+    assert isinstance(Nvml.open(), Nvml)
+    monkeypatch.setattr(ours, "_START_SECONDS", 0.1)
+    pynvml.nvmlInit = lambda: hang.wait(60)
+    assert Nvml.open() == Unknown("gpus", "NVML did not answer within 0.1 s: the driver hangs")
 
 
 def test_a_long_reading_whose_questions_are_answered_does_not_hang(

@@ -59,10 +59,12 @@ SLOWDOWN_REASONS = 0x8 | 0x20 | 0x40 | 0x80
 """Reasons that spoil a measurement. SwPowerCap is none: any sustained GEMM reaches the power cap."""
 
 
-# One question takes microseconds, on some virtual machines milliseconds.
+# One question takes microseconds, on some virtual machines milliseconds. The first wakes GPUs that no driver
+# daemon keeps awake, one after the other, each for a second or more.
 _ANSWER_SECONDS: Final = 5.0
-# Waited in so many parts, so that a process that was stopped meanwhile does not take that for silence.
-_WAITS: Final = 10
+_START_SECONDS: Final = 30.0
+# Waited in parts, so that a process that was stopped meanwhile does not take that for silence.
+_PART_SECONDS: Final = 0.5
 
 _T = TypeVar("_T")
 
@@ -115,11 +117,12 @@ class Nvml:
 
     def ask(self, function: str, *arguments: object) -> Any:
         """Call an NVML function by name: its result, or an Unknown with NVML's own words for the failure."""
-        if _Reading.hangs:
+        if _Reading.silent_seconds:
             return Unknown(function, _silence())
         thread = threading.current_thread()
         if isinstance(thread, _Reading):
             thread.questions += 1
+            thread.allowed = _START_SECONDS if function == "nvmlInit" else _ANSWER_SECONDS
         try:
             value = getattr(self._library, function)(*arguments)
         except AttributeError:
@@ -144,15 +147,22 @@ class Nvml:
 
     def field(self, device: object, number: int) -> Any:
         """The value of one of NVML's numbered fields, or an Unknown."""
+        found = self.fields(device, [number])
+        return found if isinstance(found, Unknown) else found[0]
 
-        def value(answer: Any) -> Any:
-            (found,) = answer
-            if found.nvmlReturn != 0:
-                words = self.ask("nvmlErrorString", found.nvmlReturn)
-                return Unknown(f"field {number}", words if isinstance(words, str) else str(found.nvmlReturn))
-            return getattr(found.value, _VALUES[found.valueType])
+    def fields(self, device: object, numbers: list[int]) -> Any:
+        """Values of several fields in one question, an Unknown for each that this GPU does not have."""
 
-        return understood(self.ask("nvmlDeviceGetFieldValues", device, [number]), value)
+        def values(answer: Any) -> list[Any]:
+            return [self._value(found, number) for found, number in zip(answer, numbers, strict=True)]
+
+        return understood(self.ask("nvmlDeviceGetFieldValues", device, numbers), values)
+
+    def _value(self, found: Any, number: int) -> Any:
+        if found.nvmlReturn != 0:
+            words = self.ask("nvmlErrorString", found.nvmlReturn)
+            return Unknown(f"field {number}", words if isinstance(words, str) else str(found.nvmlReturn))
+        return getattr(found.value, _VALUES[found.valueType])
 
     def fabric_state(self, device: object) -> Any:
         """How far the GPU has come in joining its NVLink fabric, as NVML's number, or an Unknown."""
@@ -181,14 +191,16 @@ class Nvml:
 class _Reading(threading.Thread, Generic[_T]):
     """A reading through NVML, in a thread that does not keep the process alive."""
 
-    hangs = False
-    """Whether NVML has left a question of this process unanswered."""
+    silent_seconds = 0.0
+    """How long NVML has left a question of this process unanswered; 0 where it has answered all."""
 
     def __init__(self, read: Callable[[], _T]) -> None:
         super().__init__(name="nvml", daemon=True)
         self._read = read
         self._outcome: list[_T] = []
         self._error: BaseException | None = None
+        self.allowed = _ANSWER_SECONDS
+        """Seconds for the present question."""
         self.questions = 0
         """How many were asked: as long as they become more, nothing hangs."""
 
@@ -200,13 +212,13 @@ class _Reading(threading.Thread, Generic[_T]):
 
     def result(self) -> _T | Unknown:
         """What was read, however long it took; an Unknown once a single question has no answer in time."""
-        asked, patience = self.questions, _WAITS
+        asked, waited = self.questions, 0.0
         while self.is_alive():
-            if not patience:
-                _Reading.hangs = True
+            if waited >= self.allowed:
+                _Reading.silent_seconds = waited
                 return Unknown("gpus", _silence())
-            self.join(_ANSWER_SECONDS / _WAITS)
-            patience = patience - 1 if asked == self.questions else _WAITS
+            self.join(_PART_SECONDS)
+            waited = waited + _PART_SECONDS if asked == self.questions else 0.0
             asked = self.questions
         if self._error is not None:
             raise self._error
@@ -218,7 +230,7 @@ def answered(read: Callable[[], _T]) -> _T | Unknown:
 
     The thread costs some 0.2 ms, so this is for whole readings. A sampler asks by itself.
     """
-    if _Reading.hangs:
+    if _Reading.silent_seconds:
         return Unknown("gpus", _silence())
     if isinstance(threading.current_thread(), _Reading):
         return read()
@@ -246,7 +258,7 @@ def as_text(value: Any) -> str:
 
 
 def _silence() -> str:
-    return f"NVML did not answer within {_ANSWER_SECONDS:g} s: the driver hangs"
+    return f"NVML did not answer within {_Reading.silent_seconds:g} s: the driver hangs"
 
 
 def _words(error: Exception) -> str:

@@ -27,9 +27,6 @@ Kind = Literal["gauge", "time", "count", "flags"]
 _PROCESSES_EVERY_NS = 1_000_000_000
 _SLOW_QUERY_NS, _SLOW_EVERY_NS = 50_000, 500_000_000
 
-# Numbers of NVML's fields.
-_FIELD_MEMORY_TEMPERATURE, _FIELD_PCIE_SENT, _FIELD_PCIE_RECEIVED = 82, 197, 198
-
 # More CPUs' frequencies would say the same at a cost: on some machines each read interrupts that CPU.
 _MAX_FREQUENCY_FILES = 8
 
@@ -48,6 +45,16 @@ class Column:
     something; `flags` is a bit mask."""
     detail: bool = False
     """Kept in the raw samples only, such as one CPU of many."""
+
+
+# Numbers of NVML's fields, the columns that they become, and a factor. The traffic comes as counters: NVML's
+# other way to ask for it watches the bus for 20 ms each time.
+_FIELDS = {
+    82: (Column("gpu.memory_temperature_c", "°C", "gauge"), 1.0),
+    83: (Column("gpu.energy", "J", "count"), 1e-3),
+    197: (Column("gpu.pcie_sent", "bytes", "count"), 1.0),
+    198: (Column("gpu.pcie_received", "bytes", "count"), 1.0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +240,7 @@ class CpuSampler:
 
 
 class _Query(NamedTuple):
-    value: float
+    values: list[float]
     at_ns: int
     cost_ns: int
 
@@ -254,7 +261,7 @@ class GpuSampler:
         self._verdicts: dict[int, bool] = {}
         self._processes_at: int | None = None
         self._processes_now = math.nan
-        self._readers: list[Callable[[], float]] = []
+        self._readers: list[Callable[[], list[float]]] = []
         self._last: dict[int, _Query] = {}
 
         def ask(function: str, *arguments: int) -> Callable[[], Any]:
@@ -265,13 +272,7 @@ class GpuSampler:
         self._add(Column("gpu.power_w", "W", "gauge"), ask("nvmlDeviceGetPowerUsage"), scale=1e-3)
         temperature = ask("nvmlDeviceGetTemperature", TEMPERATURE_GPU)
         self._add(Column("gpu.temperature_c", "°C", "gauge"), temperature)
-        heat = partial(nvml.field, device, _FIELD_MEMORY_TEMPERATURE)
-        self._add(Column("gpu.memory_temperature_c", "°C", "gauge"), heat)
-        energy = ask("nvmlDeviceGetTotalEnergyConsumption")
-        self._add(Column("gpu.energy", "J", "count"), energy, scale=1e-3)
-        # Counters: NVML's other way to ask for PCIe traffic watches it for 20 ms each time.
-        for name, number in (("sent", _FIELD_PCIE_SENT), ("received", _FIELD_PCIE_RECEIVED)):
-            self._add(Column(f"gpu.pcie_{name}", "bytes", "count"), partial(nvml.field, device, number))
+        self._add_fields()
         self._add(Column("gpu.reasons", "", "flags"), partial(nvml.clock_reasons, device))
         for name, policy in (("power", POLICY_POWER), ("thermal", POLICY_THERMAL)):
             violation = ask("nvmlDeviceGetViolationStatus", policy)
@@ -286,18 +287,18 @@ class GpuSampler:
         else:
             self.columns.append(Column("gpu.foreign_processes", "processes", "gauge"))
 
-    def _read(self, number: int, now_ns: int) -> float:
+    def _read(self, number: int, now_ns: int) -> list[float]:
         """A query that proved slow is repeated seldom: on a virtual machine some take a millisecond."""
         last = self._last.get(number)
         if last is not None and last.cost_ns > _SLOW_QUERY_NS and now_ns - last.at_ns < _SLOW_EVERY_NS:
-            return last.value
+            return last.values
         began = time.perf_counter_ns()
-        value = self._readers[number]()
-        self._last[number] = _Query(value, now_ns, time.perf_counter_ns() - began)
-        return value
+        values = self._readers[number]()
+        self._last[number] = _Query(values, now_ns, time.perf_counter_ns() - began)
+        return values
 
     def sample(self, now_ns: int) -> list[float]:
-        row = [self._read(i, now_ns) for i in range(len(self._readers))]
+        row = [value for i in range(len(self._readers)) for value in self._read(i, now_ns)]
         if len(row) < len(self.columns):
             if self._processes_at is None or now_ns - self._processes_at >= _PROCESSES_EVERY_NS:
                 self._count_foreign(now_ns)
@@ -316,13 +317,39 @@ class GpuSampler:
             self.unknown.append(Unknown(column.name, first.why))
             return
 
-        def read() -> float:
+        def read() -> list[float]:
             value = ask()
             if isinstance(value, Unknown):
-                return math.nan
-            return float(value if field is None else getattr(value, field)) * scale
+                return [math.nan]
+            return [float(value if field is None else getattr(value, field)) * scale]
 
         self.columns.append(column)
+        self._readers.append(read)
+
+    def _add_fields(self) -> None:
+        """Take in what NVML tells in one question; that is dear on virtual machines."""
+        first = self._nvml.fields(self._device, list(_FIELDS))
+        answers = [first] * len(_FIELDS) if isinstance(first, Unknown) else first
+        known: list[int] = []
+        for (number, (column, _)), answer in zip(_FIELDS.items(), answers, strict=True):
+            if isinstance(answer, Unknown):
+                self.unknown.append(Unknown(column.name, answer.why))
+            else:
+                known.append(number)
+        if not known:
+            return
+        scales = [_FIELDS[number][1] for number in known]
+
+        def read() -> list[float]:
+            found = self._nvml.fields(self._device, known)
+            if isinstance(found, Unknown):
+                return [math.nan] * len(known)
+            return [
+                math.nan if isinstance(value, Unknown) else float(value) * scale
+                for value, scale in zip(found, scales, strict=True)
+            ]
+
+        self.columns += [_FIELDS[number][0] for number in known]
         self._readers.append(read)
 
     def _count_foreign(self, now_ns: int) -> None:
