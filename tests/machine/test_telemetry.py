@@ -1,6 +1,7 @@
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -276,6 +277,33 @@ def test_a_source_that_fails_ends_the_samples_and_not_the_run(
     assert found.unknown.count(Unknown("telemetry from here on", "ZeroDivisionError: no CPUs")) == 1
     assert found.times_ns.size == 1
     assert len(closed) == 1
+
+
+def test_a_driver_that_hangs_ends_the_samples_and_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over, asleep = threading.Event(), threading.Event()
+
+    def hang(self: CpuSampler, now_ns: int) -> list[float]:
+        asleep.set()
+        over.wait(60)
+        return []
+
+    monkeypatch.setattr("trackside.machine.telemetry._PATIENCE_SECONDS", 0.1)
+    recorder = Recorder(hz=50)
+    recorder.start()
+    now = time.monotonic_ns()
+    monkeypatch.setattr(CpuSampler, "sample", hang)
+    assert asleep.wait(10)
+    try:
+        assert "beyond the samples" in recorder.disturbances(now, time.monotonic_ns() + 10**9)[0]
+        found = recorder.stop()
+    finally:
+        over.set()
+    assert [entry.why for entry in found.unknown if entry.what == "telemetry from here on"] == [
+        "the GPU's driver has not answered for seconds: it hangs"
+    ]
+    assert found.times_ns.size == len(found.values) > 0
 
 
 def test_a_last_sample_that_fails_is_noted_and_everything_closed(

@@ -30,8 +30,11 @@ _STEAL_LIMIT = 0.02
 _PRESSURE_LIMIT = 0.20
 # Sampling slows down rather than cost more than this share of one core, for example with hundreds of CPUs.
 _COST_LIMIT = 0.01
+# A driver that hangs is waited for so long; a call into it cannot be ended.
+_PATIENCE_SECONDS = 5.0
 # Enough for a sparkline across a terminal; the raw samples are in the .npz file.
 _MAX_POINTS = 60
+_HANGS = "the GPU's driver has not answered for seconds: it hangs"
 
 
 Kind = Literal["steal", "quota", "pressure", "slowdown", "others"]
@@ -298,7 +301,10 @@ class Recorder:
             raise RuntimeError("this recorder was never started")
         if not self._stopping.is_set():
             self._stopping.set()
-            self._thread.join()
+            self._thread.join(_PATIENCE_SECONDS)
+            if self._thread.is_alive():
+                self._give_up(_HANGS)
+                return self._telemetry(0, len(self._times))
             try:
                 self._sample()
             finally:
@@ -378,19 +384,30 @@ class Recorder:
 
     def _sample(self) -> bool:
         """Take a sample; False from the first that failed on, which ends the telemetry and not the run."""
-        with self._lock:
+        if self._failed:
+            return False
+        # Two threads never sample at once; one that hangs in a driver would keep the other for ever.
+        if not self._lock.acquire(timeout=_PATIENCE_SECONDS):
+            self._give_up(_HANGS)
+            return False
+        try:
+            now = self._clock()
+            row = [value for sampler in self._samplers for value in sampler.sample(now)]
             if self._failed:
                 return False
-            now = self._clock()
-            try:
-                row = [value for sampler in self._samplers for value in sampler.sample(now)]
-            except Exception as error:
-                self._failed = True
-                self._unknown.append(Unknown("telemetry from here on", f"{type(error).__name__}: {error}"))
-                return False
-            self._times.append(now)
             self._rows.append(row)
+            self._times.append(now)
             return True
+        except Exception as error:
+            self._give_up(f"{type(error).__name__}: {error}")
+            return False
+        finally:
+            self._lock.release()
+
+    def _give_up(self, why: str) -> None:
+        if not self._failed:
+            self._failed = True
+            self._unknown.append(Unknown("telemetry from here on", why))
 
     def _around(self, t0_ns: int, t1_ns: int) -> Telemetry:
         running = self._thread is not None and not self._stopping.is_set()
@@ -401,9 +418,10 @@ class Recorder:
         return self._telemetry(first, last + 1)
 
     def _telemetry(self, first: int, end: int) -> Telemetry:
-        with self._lock:
-            times, rows = self._times[first:end], self._rows[first:end]
-            elapsed = self._times[-1] - self._times[0] if self._times else 0
+        # Without the lock, which a thread that hangs may hold; a time is added behind its row.
+        times = self._times[first:end]
+        rows = self._rows[first : first + len(times)]
+        elapsed = self._times[-1] - self._times[0] if self._times else 0
         sampler_unknown = [entry for sampler in self._samplers for entry in sampler.unknown]
         return Telemetry(
             times_ns=np.array(times, dtype=np.int64),
