@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.context import Bar, Context, Outcome, compare
+from benchmarks.context import ROOT, Bar, Context, Outcome, compare
 
 __all__ = ["run"]
 
@@ -32,7 +32,7 @@ def run(context: Context) -> Outcome:
                     "family": case.family,
                     "verdict": found.verdict,
                     "seconds": found.seconds,
-                    "why": reasons[0][:200],
+                    "why": reasons[0].replace(f"{ROOT}/", "")[:200],
                 }
             )
             context.say(f"  {case.name}: {found.verdict} in {found.seconds:.1f} s")
