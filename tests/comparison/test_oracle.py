@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from trackside.comparison.oracle import HALF_ULP, Oracle
+from trackside.comparison.oracle import HALF_ULP, Oracle, _sharing
 
 
 def workload(call: Any, reference: Any = None) -> Any:
@@ -90,6 +90,20 @@ def test_views_of_one_buffer_in_the_state_stay_views_of_one_buffer(changed: set[
     assert found["out[0]"].tolist() == [[12.0, 18.0], [18.0, 24.0]]
     assert found["out[1]"].tolist() == list(range(8))
     assert flat.tolist() == list(range(8))
+
+
+def test_tensors_without_memory_of_their_own_share_none() -> None:
+    class Wrapping(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise NotImplementedError(func)
+
+    def wrapping() -> torch.Tensor:
+        made: torch.Tensor = torch.Tensor._make_wrapper_subclass(Wrapping, (4,), dtype=torch.bfloat16)  # type: ignore[attr-defined]
+        return made
+
+    packed = {"first": wrapping(), "second": wrapping()}
+    assert _sharing(packed) == [["first"], ["second"]]
 
 
 def test_state_that_cannot_be_copied_is_made_again_and_takes_the_values() -> None:

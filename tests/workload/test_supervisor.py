@@ -14,7 +14,7 @@ from tests.processes import alive, until
 
 from trackside.store.runs import RunStore
 from trackside.workload.channel import Channel, pair
-from trackside.workload.supervisor import descendants, remove_tree
+from trackside.workload.supervisor import descendants, end_below, remove_tree
 
 
 class Supervised:
@@ -253,3 +253,9 @@ remove_tree(pathlib.Path(sys.argv[1]))
 def test_a_folder_that_is_not_there_is_no_error(tmp_path: Path) -> None:
     remove_tree(tmp_path / "never")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ending_what_is_below_a_process_that_has_gone_ends_nothing() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert end_below(gone.pid, ()) == 0

@@ -358,7 +358,7 @@ def _share_alike(originals: Mapping[str, torch.Tensor], copies: Mapping[str, tor
     """Let copies share memory as the originals do: a copy of a parameter has memory of its own."""
     for paths in _sharing(originals):
         made = {path: copies[path] for path in paths if path in copies}
-        if len({tensor.untyped_storage().data_ptr() for tensor in made.values()}) > 1:
+        if len({_memory_of(tensor) for tensor in made.values()}) > 1:
             _put_into(made, originals, _whole(originals[paths[0]].data).clone())
 
 
@@ -366,10 +366,16 @@ def _sharing(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
     """Paths of tensors of one type that lie in the same memory; most lie alone."""
     found: dict[Any, list[str]] = {}
     for path, tensor in tensors.items():
-        plain = tensor.layout is torch.strided and tensor.numel()
-        place = tensor.untyped_storage().data_ptr() if plain else path
-        found.setdefault((place, tensor.dtype), []).append(path)
+        found.setdefault((_memory_of(tensor) or path, tensor.dtype), []).append(path)
     return list(found.values())
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    """Where a tensor's memory begins; 0 for those without any of their own: packed ones, wrappers of others."""
+    try:
+        return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided and tensor.numel() else 0
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

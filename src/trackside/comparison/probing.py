@@ -22,6 +22,7 @@ from trackside.comparison.study import (
 )
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
+from trackside.workload.time_limit import allowed
 
 __all__ = ["probe", "probe_in_a_row", "probe_shapes", "report_probes", "spot_check"]
 
@@ -29,8 +30,8 @@ __all__ = ["probe", "probe_in_a_row", "probe_shapes", "report_probes", "spot_che
 _TIED_SHARE = 0.01
 # Times what is allowed: where noise explains an error, checks allow more, and here nobody asks for noise.
 _CLEARLY = 16
-# Seconds in which a baseline must be done with a probe, or so many times what it takes on its own inputs.
-_PROBE_SECONDS, _SLOWER = 5.0, 20
+# Seconds in which a baseline must be done with a probe, unless it is slow on its own inputs too.
+_PROBE_SECONDS = 5.0
 # Inputs or leaves of the state that a warning names before it counts the rest.
 _MOST_NAMED = 4
 
@@ -62,7 +63,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
         seed = bench.seed()
         try:
             # A loop that waits for convergence may never see it on such inputs.
-            limit = max(_PROBE_SECONDS, _SLOWER * study.run_ns / 1e9)
+            limit = allowed(_PROBE_SECONDS, study.run_ns / 1e9)
             finite = study.random or oracle_is_finite(bench, study, made, seed, _PROBE_SECONDS)
             expected = bench.run(base, [made], [seed], limit=limit) if finite else None
         except TracksideError as error:

@@ -26,7 +26,7 @@ from trackside.workload import formats, state, tree
 from trackside.workload.channel import Channel
 from trackside.workload.memory import ArenaShape
 from trackside.workload.sandbox import Isolation
-from trackside.workload.time_limit import time_limit
+from trackside.workload.time_limit import allowed, time_limit
 
 __all__ = ["serve"]
 
@@ -34,8 +34,6 @@ __all__ = ["serve"]
 _BITS_JITTER = 2.0**-40
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
-# How much longer than usual the oracle may take where its time is limited.
-_SLOWER = 20
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -327,7 +325,7 @@ class _Reference:
     def _op_answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the oracle on a set; says whether everything is finite in the outputs' own types."""
         usual, limit, own = self._usual_seconds, request["seconds"], request["dtypes"]
-        with time_limit(max(limit, _SLOWER * usual)) if limit else contextlib.nullcontext():
+        with time_limit(allowed(limit, usual)) if limit else contextlib.nullcontext():
             answer = self._answer(request["set"], request["seed"])
         if limit:
             self._usual_seconds = usual

@@ -145,7 +145,10 @@ def end_below(root: int, spared: Collection[int]) -> int:
     With its process group: one that starts the next and ends is gone before the signal, its group is not.
     """
     found = _stats_below(root)
-    shared = {os.getpgid(root)} | {int(found[pid][2]) for pid in spared if pid in found}
+    # 0 is the group of this process itself, as a namespace shows one that lies outside it.
+    shared = {0} | {int(found[pid][2]) for pid in spared if pid in found}
+    with contextlib.suppress(ProcessLookupError):  # gone, as a candidate may wish
+        shared.add(os.getpgid(root))
     alive = 0
     for pid, fields in found.items():
         if pid in spared:

@@ -7,11 +7,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["TooLong", "time_limit"]
+__all__ = ["TooLong", "allowed", "time_limit"]
+
+# So many times what is usual may be slow; more is no end in sight.
+_SLOWER = 20
 
 
 class TooLong(BaseException):
     """Raised in the thread whose time is up; no `except Exception` on the way takes it for its own."""
+
+
+def allowed(least: float, usual: float) -> float:
+    """Seconds for what usually takes so many; `least` is for what is usually quick."""
+    return max(least, _SLOWER * usual)
 
 
 @contextmanager
