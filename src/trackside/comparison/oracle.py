@@ -371,7 +371,7 @@ def _sharing(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
 
 
 def _memory_of(tensor: torch.Tensor) -> int:
-    """Where a tensor's memory begins; 0 for those without any of their own: packed ones, wrappers of others."""
+    """Where a tensor's memory begins; 0 for one without any of its own: a packed one, a wrapper of others."""
     try:
         return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided and tensor.numel() else 0
     except (RuntimeError, NotImplementedError):
