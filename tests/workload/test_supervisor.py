@@ -13,8 +13,9 @@ import pytest
 from tests.processes import alive, until
 
 from trackside.store.runs import RunStore
+from trackside.workload import supervisor
 from trackside.workload.channel import Channel, pair
-from trackside.workload.supervisor import descendants, end_below, remove_tree
+from trackside.workload.supervisor import descendants, end_below, remove_tree, stat_fields
 
 
 class Supervised:
@@ -259,3 +260,21 @@ def test_ending_what_is_below_a_process_that_has_gone_ends_nothing() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     assert end_below(gone.pid, ()) == 0
+
+
+def test_a_process_that_has_hopped_on_since_the_reading_is_ended_by_its_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    gone = subprocess.Popen(sleeping, process_group=0)
+    hopped = subprocess.Popen(sleeping, process_group=gone.pid)
+    read = {gone.pid: stat_fields(gone.pid)}
+    gone.kill()
+    gone.wait()
+    monkeypatch.setattr(supervisor, "_stats_below", lambda root: read)
+    try:
+        end_below(os.getpid(), ())
+        assert hopped.wait(10) == -signal.SIGKILL
+    finally:
+        hopped.kill()
+        hopped.wait()
