@@ -11,7 +11,9 @@ from tests.comparison.benches import opened
 from trackside.comparison import tolerance
 from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
 from trackside.comparison.checks import Stop
+from trackside.comparison.measure import Measurement, Plan, _look_for_late_work
 from trackside.comparison.outputs import check_call
+from trackside.records.errors import TracksideError
 
 CALL_SECONDS, JUDGE_SECONDS = 0.1, 0.4
 
@@ -310,3 +312,24 @@ def test_views_that_lie_side_by_side_in_one_tensor_are_copied_once(tmp_path: Pat
         # Read back from there, all of them are right.
         check_call(bench, study, slot.calls[0], slot.calls[0])
         assert tolerance.relative_error(bench.errors(slot.calls[0])[2]["bins"])["rms"] < 1e-6
+
+
+def test_the_look_for_late_work_gives_both_arms_the_same_inputs_and_keeps_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "baseline.py"
+    path.write_text(SEEDED)
+    plan = Plan("cuda", 2, 4, 0, 0.01, "device", 5.0, False, False)
+    with opened(path) as (bench, study):
+        both = {BASELINE: path, CANDIDATE: path}
+        bench.start_all(both, study.facts["format"], 0, 1, plan.batch + 1, 60)
+        run = bench.run
+        # Calls are paced on a GPU only.
+        monkeypatch.setattr(bench, "run", lambda *given, paced, **named: run(*given, **named))
+        before = bench.id()
+        _look_for_late_work(bench, plan, Measurement(plan))
+        used = range(before + 1, bench.id())
+        assert len(used) > 2 * plan.batch
+        for one in used:
+            with pytest.raises(TracksideError, match="KeyError"):
+                bench.ask("moved", set=one)

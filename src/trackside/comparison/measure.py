@@ -474,12 +474,12 @@ def _look_for_late_work(bench: Bench, plan: Plan, result: Measurement) -> None:
     if plan.kind == "cpu" or plan.paced:
         return
     sets = bench.draw_timed(min(1 + _LATE_CALLS, plan.batch + 1))
-    seeds = [bench.seed() for _ in sets]
+    seeds, slots = [bench.seed() for _ in sets], []
     for arm in (bench.arms[BASELINE], bench.arms[CANDIDATE]):
-        slot = bench.run(arm, sets, seeds, flushes=plan.flushes, paced=True)
+        slots.append(bench.run(arm, sets, seeds, flushes=plan.flushes, paced=True))
         arm.process.freeze()
-        result.late_ns.setdefault(arm.name, []).extend(slot.late_ns[1:])
-        bench.forget([slot])
+        result.late_ns.setdefault(arm.name, []).extend(slots[-1].late_ns[1:])
+    bench.forget(slots)
 
 
 def _check_late(bench: Bench, result: Measurement) -> None:
