@@ -218,6 +218,14 @@ def test_launches_of_a_candidate_far_faster_than_the_baseline_are_hidden_too() -
     assert plan_flushes(host_times((enqueue, fast), (enqueue, slow))) == (flushes, False)
 
 
+@pytest.mark.parametrize("run", [70e3, 290e3, 500e3])
+def test_launches_stay_hidden_when_the_host_takes_twice_as_long_as_while_planning(run: float) -> None:
+    enqueue = 300e3
+    flushes, host_bound = plan_flushes(host_times((enqueue, run), (enqueue, run)))
+    assert flushes * 80e3 + run > 2 * enqueue
+    assert not host_bound
+
+
 def test_what_no_number_of_flushes_hides_is_called_host_bound() -> None:
     assert plan_flushes(host_times((5e6, 70e3), (300e3, 70e3))) == (24, True)
 

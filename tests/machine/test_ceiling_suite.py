@@ -21,7 +21,7 @@ from trackside.machine.ceiling_suite.sentences import sentences
 from trackside.machine.ceiling_suite.suite import Options, measured_ceilings
 from trackside.machine.facts import Gpu, MachineFacts, facts
 from trackside.machine.samplers import Column
-from trackside.machine.telemetry import Telemetry
+from trackside.machine.telemetry import Recorder, Telemetry
 from trackside.records.ceilings import Ceiling, Sustained
 from trackside.records.errors import TracksideError
 from trackside.store.lock import DeviceLock
@@ -295,6 +295,22 @@ def test_a_measurement_that_fails_costs_itself_only(capsys: pytest.CaptureFixtur
     assert (result["value"], result["best"], result["n"]) == (2.5, 1.0, 4)
 
 
+def test_what_is_measured_in_rounds_is_told_from_the_samples_of_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rounds = iter([[9.0, 9.2], [5.0, 5.2]])
+    one = Speed("a", "A", "µs", "", lambda: next(rounds))
+    measure_all(iter([one, Speed("b", "B", "µs", "", lambda: [1.0]), one]))
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = suite._Found()
+    with Recorder(hz=20) as recorder:
+        suite._collect("cuda:0", answers, recorder.stop(), found)
+    first, second = found.ceilings
+    assert (first.name, first.n, first.best, first.value) == ("a", 4, 5.0, pytest.approx(7.1))
+    assert first.spread > 0.5
+    assert second.n == 1
+
+
 def test_slow_things_are_repeated_a_few_times_and_fast_ones_not_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -354,6 +370,10 @@ def test_a_real_gpu_is_measured_below_its_data_sheet_with_its_clocks(tmp_path: P
     assert [one.name for one in record.skipped if one.name.startswith(("gpu.memory", "gpu.gemm.bf16"))] == []
     assert found["gpu.gemm.bf16"].sm_mhz
     assert found["gpu.gemm.bf16"].power_w
+    assert "Triton kernel" in found["gpu.memory.read"].method
+    assert found["gpu.memory.read"].value > found["gpu.memory.copy"].value
+    # What the driver has to map is not what the allocator had in its hands.
+    assert found["gpu.allocate.driver"].value > 3 * found["gpu.allocate.cached"].value
     (long,) = record.sustained
     assert long.last > 0
     (sheet,) = [row for row in accelerators() if "NVIDIA H200" in row.device_names] or [None]

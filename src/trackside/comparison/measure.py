@@ -76,6 +76,8 @@ _EXPOSED_SHARE = 0.1
 # One 256 MB fill takes about 80 µs on an H200 and hides that much enqueueing.
 _FLUSH_NS = 80e3
 MAX_FLUSHES = 24
+# Seen on a virtual machine with an H200: launches take up to twice as long as some seconds before.
+_SLOWER_HOST = 2.2
 # Every so many device quads, one that times the call from the host, hot.
 _WALL_EVERY = 3
 
@@ -212,10 +214,15 @@ def plan_flushes(arms: Sequence[HostTime]) -> tuple[int, bool]:
     tenth of it. Where one arm waits, calls are paced and hide nothing behind each other; what such an arm
     enqueues is what is left of its host's time without its call's own.
     """
-    paced = any(arm.waits for arm in arms)
-    exposed = [arm.enqueue_ns - (0 if paced and not arm.waits else arm.run_ns) for arm in arms]
-    wanted = math.ceil(1.4 * max(exposed) / _FLUSH_NS)
-    return max(1, min(wanted, MAX_FLUSHES)), wanted > MAX_FLUSHES
+    flushes = math.ceil(_exposed(arms, _SLOWER_HOST) / _FLUSH_NS)
+    return max(1, min(flushes, MAX_FLUSHES)), math.ceil(1.4 * _exposed(arms) / _FLUSH_NS) > MAX_FLUSHES
+
+
+def _exposed(arms: Sequence[HostTime], slower: float = 1.0) -> float:
+    """What an arm's call leaves of the time to enqueue the next, on a host so many times as slow as seen."""
+    if any(arm.waits for arm in arms):
+        return max(slower * (arm.enqueue_ns - (arm.run_ns if arm.waits else 0)) for arm in arms)
+    return max(slower * arm.enqueue_ns - arm.run_ns for arm in arms)
 
 
 def measure(

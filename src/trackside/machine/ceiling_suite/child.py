@@ -49,12 +49,16 @@ def repeat(once: Callable[[], float], seconds: float, warm: int = 2) -> list[flo
 
 
 def measure_all(speeds: Iterator[Speed]) -> None:
-    """Measure one after the other; what one of them cannot do costs itself only."""
+    """Measure one after the other; what one of them cannot do costs itself only.
+
+    One that comes again adds its samples to those it had, and its result is told anew.
+    """
+    seen: dict[str, list[float]] = {}
     for speed in speeds:
         say(begin=speed.title)
         began = time.monotonic_ns()
         try:
-            samples = sorted(speed.samples())
+            samples = seen[speed.name] = sorted(seen.get(speed.name, []) + speed.samples())
         except NotImplementedError as error:
             say(skipped=speed.name, title=speed.title, why=str(error))
             continue

@@ -24,6 +24,9 @@ _MATRIX = 8192
 # Operations between two events: long against their resolution of half a microsecond.
 _LAUNCHES, _GRAPH_KERNELS = 1000, 100
 _COPY_BYTES = 256 << 20
+# What the host has a share in is measured so often, with the device's own speeds between.
+_ROUNDS = 3
+_IN_ROUNDS = f"in {_ROUNDS} rounds"
 _ATTENTION = (8, 32, 4096, 128)
 
 
@@ -60,8 +63,15 @@ class _Device:
 
 
 def _speeds(device: _Device) -> Iterator[Speed]:
+    """The device's own, and between them, in rounds, what is the host's as much.
+
+    A host that others share was twice as fast from one half minute to the next: a round alone would not tell.
+    """
+    hosts_share = _HostsShare(device)
     yield from _memory(device)
+    yield from hosts_share.speeds()
     yield from _matrices(device)
+    yield from hosts_share.speeds()
     yield Speed(
         "gpu.attention.bf16",
         "attention bf16",
@@ -69,15 +79,21 @@ def _speeds(device: _Device) -> Iterator[Speed]:
         f"scaled_dot_product_attention, {_ATTENTION} (batch, heads, tokens, head), no mask, forward",
         partial(_attention, device),
     )
-    yield from _host_copies(device)
-    yield from _launches(device)
+    yield from hosts_share.pinned_copies()
+    yield from hosts_share.speeds()
     yield from _other_gpus(device)
 
 
 def _memory(device: _Device) -> Iterator[Speed]:
     told = f"{device.bytes >> 20} MiB"
+    source = device.random(device.bytes // 4)
+    read, method = _reading(source)
     yield Speed(
-        "gpu.memory.read", "memory read", "B/s", f"sum of {told} of random float32", partial(_read, device)
+        "gpu.memory.read",
+        "memory read",
+        "B/s",
+        f"{told} of random float32, {method}",
+        partial(device.rates, device.bytes, read),
     )
     yield Speed("gpu.memory.write", "memory write", "B/s", f"fill of {told}", partial(_write, device))
     yield Speed(
@@ -85,7 +101,7 @@ def _memory(device: _Device) -> Iterator[Speed]:
         "memory copy",
         "B/s",
         f"copy of {told} of random float32, reads and writes together",
-        partial(_copy, device),
+        partial(_copy, device, source),
     )
     yield Speed(
         "gpu.l2.copy",
@@ -96,9 +112,17 @@ def _memory(device: _Device) -> Iterator[Speed]:
     )
 
 
-def _read(device: _Device) -> list[float]:
-    source = device.random(device.bytes // 4)
-    return device.rates(device.bytes, source.sum)
+def _reading(source: torch.Tensor) -> tuple[Callable[[], object], str]:
+    """What reads a tensor the fastest, and what that is."""
+    try:
+        from trackside.machine.ceiling_suite.read_kernel import READ_METHOD, reader
+
+        read = reader(source)
+        read()
+    except Exception as error:  # No Triton, or no C compiler for it: its own kinds of errors.
+        why = f"{type(error).__name__} of Triton"
+        return source.view(torch.float64).sum, f"summed by torch as float64 ({why})"
+    return read, READ_METHOD
 
 
 def _write(device: _Device) -> list[float]:
@@ -106,8 +130,7 @@ def _write(device: _Device) -> list[float]:
     return device.rates(device.bytes, lambda: target.fill_(1.5))
 
 
-def _copy(device: _Device) -> list[float]:
-    source = device.random(device.bytes // 4)
+def _copy(device: _Device, source: torch.Tensor) -> list[float]:
     target = torch.empty_like(source)
     return device.rates(2 * device.bytes, lambda: target.copy_(source))
 
@@ -165,7 +188,7 @@ def _matrices(device: _Device) -> Iterator[Speed]:
         "gpu.gemm.fp8",
         "matmul fp8",
         "FLOP/s",
-        f"torch._scaled_mm of e4m3, {size}",
+        f"torch._scaled_mm of e4m3, fast accumulation, {size}",
         partial(_fp8, device, flops),
     )
     yield Speed(
@@ -203,7 +226,9 @@ def _fp8(device: _Device, flops: float) -> list[float]:
     columns = b.t().contiguous().t()
     return device.rates(
         flops,
-        lambda: torch._scaled_mm(a, columns, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16),
+        lambda: torch._scaled_mm(
+            a, columns, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True
+        ),
     )
 
 
@@ -226,50 +251,43 @@ def _attention(device: _Device) -> list[float]:
     return device.rates(flops, lambda: F.scaled_dot_product_attention(q, k, v))
 
 
-def _host_copies(device: _Device) -> Iterator[Speed]:
-    count = _COPY_BYTES // 4
-    there = device.random(count)
-    pinned = there.cpu().pin_memory()
-    pageable = there.cpu()
-    told = f"{_COPY_BYTES >> 20} MiB"
-    ways: list[tuple[str, str, Callable[[], object]]] = [
-        ("host to device", "pinned", lambda: there.copy_(pinned, non_blocking=True)),
-        ("device to host", "pinned", lambda: pinned.copy_(there, non_blocking=True)),
-        ("host to device", "pageable", lambda: there.copy_(pageable)),
-        ("device to host", "pageable", lambda: pageable.copy_(there)),
-    ]
-    for way, memory, copy in ways:
-        name, title = f"gpu.copy.{way.replace(' ', '-')}.{memory}", f"{way}, {memory}"
-        if memory == "pinned":
-            yield Speed(name, title, "B/s", f"{told}, events", partial(device.rates, _COPY_BYTES, copy))
-        else:
+class _HostsShare:
+    """Copies between host and device, launches, allocations."""
+
+    def __init__(self, device: _Device) -> None:
+        self.device = device
+        self.seconds = device.seconds / _ROUNDS
+        self.there = device.random(_COPY_BYTES // 4)
+        self.pageable = self.there.cpu()
+        self.one = torch.zeros(1, device=device.name)
+        self.graph = _captured(self.add, _GRAPH_KERNELS)
+
+    def add(self) -> object:
+        return self.one.add_(1.0)
+
+    def pinned_copies(self) -> Iterator[Speed]:
+        there, pinned = self.there, self.pageable.pin_memory()
+        ways: dict[str, Callable[[], object]] = {
+            "host to device": lambda: there.copy_(pinned, non_blocking=True),
+            "device to host": lambda: pinned.copy_(there, non_blocking=True),
+        }
+        for way, copy in ways.items():
             yield Speed(
-                name,
-                title,
+                f"gpu.copy.{way.replace(' ', '-')}.pinned",
+                f"{way}, pinned",
                 "B/s",
-                f"{told}, host's clock with synchronisation",
-                partial(_waited, device, copy),
+                f"{_COPY_BYTES >> 20} MiB, events",
+                partial(self.device.rates, _COPY_BYTES, copy),
             )
 
+    def speeds(self) -> Iterator[Speed]:
+        yield from self._pageable_copies()
+        yield from self._launches()
+        yield from self._allocations()
 
-def _waited(device: _Device, copy: Callable[[], object]) -> list[float]:
-    def once() -> float:
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        copy()
-        torch.cuda.synchronize()
-        return time.perf_counter() - began
+    def _host(self, operation: Callable[[], object], times: int) -> list[float]:
+        """Microseconds of the host's for one of so many in a row."""
 
-    return [_COPY_BYTES / t for t in repeat(once, device.seconds)]
-
-
-def _launches(device: _Device) -> Iterator[Speed]:
-    one = torch.zeros(1, device=device.name)
-
-    def add() -> object:
-        return one.add_(1.0)
-
-    def host(operation: Callable[[], object], times: int) -> list[float]:
         def once() -> float:
             torch.cuda.synchronize()
             began = time.perf_counter()
@@ -279,81 +297,110 @@ def _launches(device: _Device) -> Iterator[Speed]:
             torch.cuda.synchronize()
             return taken / times * 1e6
 
-        return repeat(once, device.seconds)
+        return repeat(once, self.seconds)
 
-    def round_trip() -> None:
-        add()
-        torch.cuda.synchronize()
+    def _pageable_copies(self) -> Iterator[Speed]:
+        ways: dict[str, Callable[[], object]] = {
+            "host to device": lambda: self.there.copy_(self.pageable),
+            "device to host": lambda: self.pageable.copy_(self.there),
+        }
+        for way, copy in ways.items():
+            yield Speed(
+                f"gpu.copy.{way.replace(' ', '-')}.pageable",
+                f"{way}, pageable",
+                "B/s",
+                f"{_COPY_BYTES >> 20} MiB, host's clock with synchronisation, {_IN_ROUNDS}",
+                partial(self._waited, copy),
+            )
 
-    graph = _captured(add, _GRAPH_KERNELS)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    # Fewer than the queue holds, or the host would wait for the device.
-    yield Speed(
-        "gpu.launch.operator",
-        "operator launch",
-        "µs",
-        "host's time of one small in-place add, 500 in a row",
-        lambda: host(add, 500),
-    )
-    yield Speed(
-        "gpu.launch.and-wait",
-        "launch and wait",
-        "µs",
-        "one small add and a synchronisation",
-        lambda: host(round_trip, 50),
-    )
-    yield Speed(
-        "gpu.launch.graph",
-        "graph launch",
-        "µs",
-        f"host's time to launch a CUDA graph of {_GRAPH_KERNELS} small kernels",
-        lambda: host(graph.replay, 5),
-    )
-    yield Speed(
-        "gpu.kernel.in-graph",
-        "kernel in a graph",
-        "µs",
-        f"device's time of one of {_GRAPH_KERNELS} dependent small kernels in a CUDA graph",
-        lambda: [
-            t / _GRAPH_KERNELS * 1e6
-            for t in repeat(lambda: device.seconds_of(graph.replay, 4), device.seconds)
-        ],
-    )
-    yield Speed("gpu.event.record", "event record", "µs", "host's time", lambda: host(event.record, 500))
-    yield Speed(
-        "gpu.synchronise.idle",
-        "synchronise an idle device",
-        "µs",
-        "host's time",
-        lambda: host(torch.cuda.synchronize, 100),
-    )
-    yield Speed(
-        "gpu.allocate.cached",
-        "allocation, cached",
-        "µs",
-        "torch.empty of 1 MiB that the caching allocator has",
-        lambda: host(lambda: torch.empty(1 << 20, dtype=torch.uint8, device=device.name), 500),
-    )
-    yield Speed(
-        "gpu.allocate.driver",
-        "allocation, from the driver",
-        "µs",
-        "256 MiB that the caching allocator has not",
-        lambda: _raw(device),
-    )
+    def _waited(self, copy: Callable[[], object]) -> list[float]:
+        def once() -> float:
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            copy()
+            torch.cuda.synchronize()
+            return time.perf_counter() - began
 
+        return [_COPY_BYTES / t for t in repeat(once, self.seconds)]
 
-def _raw(device: _Device) -> list[float]:
-    def once() -> float:
-        torch.cuda.empty_cache()
-        torch.cuda.synchronize()
-        began = time.perf_counter()
-        held = torch.empty(256 << 20, dtype=torch.uint8, device=device.name)
-        taken = (time.perf_counter() - began) * 1e6
-        del held
-        return taken
+    def _launches(self) -> Iterator[Speed]:
+        def round_trip() -> None:
+            self.add()
+            torch.cuda.synchronize()
 
-    return repeat(once, device.seconds)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        # Fewer than the queue holds, or the host would wait for the device.
+        rows: list[tuple[str, str, str, Callable[[], object], int]] = [
+            ("launch.operator", "operator launch", "one small in-place add, 500 in a row", self.add, 500),
+            ("launch.and-wait", "launch and wait", "one small add and a synchronisation", round_trip, 50),
+            (
+                "launch.graph",
+                "graph launch",
+                f"launching a CUDA graph of {_GRAPH_KERNELS} small kernels",
+                self.graph.replay,
+                5,
+            ),
+            ("event.record", "event record", "one of 500 in a row", event.record, 500),
+            (
+                "synchronise.idle",
+                "synchronise an idle device",
+                "one of 100 in a row",
+                torch.cuda.synchronize,
+                100,
+            ),
+        ]
+        for name, title, what, operation, times in rows:
+            yield Speed(
+                f"gpu.{name}",
+                title,
+                "µs",
+                f"host's time of {what}, {_IN_ROUNDS}",
+                partial(self._host, operation, times),
+            )
+        yield Speed(
+            "gpu.kernel.in-graph",
+            "kernel in a graph",
+            "µs",
+            f"device's time of one of {_GRAPH_KERNELS} dependent small kernels in a CUDA graph",
+            self._in_graph,
+        )
+
+    def _in_graph(self) -> list[float]:
+        taken = repeat(lambda: self.device.seconds_of(self.graph.replay, 4), self.seconds)
+        return [t / _GRAPH_KERNELS * 1e6 for t in taken]
+
+    def _allocations(self) -> Iterator[Speed]:
+        def cached() -> object:
+            return torch.empty(1 << 20, dtype=torch.uint8, device=self.device.name)
+
+        yield Speed(
+            "gpu.allocate.cached",
+            "allocation, cached",
+            "µs",
+            f"torch.empty of 1 MiB that the caching allocator has, {_IN_ROUNDS}",
+            partial(self._host, cached, 500),
+        )
+        yield Speed(
+            "gpu.allocate.driver",
+            "allocation, from the driver",
+            "µs",
+            f"{_COPY_BYTES >> 20} MiB that the caching allocator has not, {_IN_ROUNDS}",
+            self._from_the_driver,
+        )
+
+    def _from_the_driver(self) -> list[float]:
+        def once() -> float:
+            torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_reserved()
+            began = time.perf_counter()
+            held = torch.empty(_COPY_BYTES, dtype=torch.uint8, device=self.device.name)
+            taken = (time.perf_counter() - began) * 1e6
+            if torch.cuda.memory_reserved() - before < held.numel():
+                raise NotImplementedError("the caching allocator had that much and would not give it back")
+            return taken
+
+        return repeat(once, self.seconds)
 
 
 def _other_gpus(device: _Device) -> Iterator[Speed]:

@@ -247,16 +247,18 @@ def _disturbed(place: str, telemetry: Telemetry) -> list[str]:
 
 
 def _collect(place: str, answers: list[dict[str, Any]], telemetry: Telemetry, found: _Found) -> None:
+    # What is measured in rounds is told after each: the last holds them all.
+    ceilings: dict[str, Ceiling] = {}
+    skipped: dict[str, Skipped] = {}
     for answer in answers:
         if "skipped" in answer:
-            found.skipped.append(
-                Skipped(place=place, name=answer["skipped"], title=answer["title"], why=answer["why"])
-            )
+            name = answer["skipped"]
+            skipped[name] = Skipped(place=place, name=name, title=answer["title"], why=answer["why"])
         elif "result" in answer:
             row = answer["result"]
             clocks = _clocks(telemetry, row.pop("began"), row.pop("ended"))
-            found.ceilings.append(
-                Ceiling(place=place, **row, sm_mhz=clocks.get("sm_mhz"), power_w=clocks.get("power_w"))
+            ceilings[row["name"]] = Ceiling(
+                place=place, **row, sm_mhz=clocks.get("sm_mhz"), power_w=clocks.get("power_w")
             )
         elif "sustained" in answer:
             row = answer["sustained"]
@@ -273,6 +275,8 @@ def _collect(place: str, answers: list[dict[str, Any]], telemetry: Telemetry, fo
                     slowdowns=sorted(name for name in reasons if name != "GpuIdle"),
                 )
             )
+    found.ceilings += ceilings.values()
+    found.skipped += (row for name, row in skipped.items() if name not in ceilings)
 
 
 def _program(place: str, options: Options, machine: MachineFacts) -> _Program:
