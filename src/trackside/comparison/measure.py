@@ -41,14 +41,16 @@ __all__ = [
 ]
 
 # Slots as short as the clocks allow, since drift between slots is what quads cannot cancel. On a GPU it is
-# the judge's clock that decides: a slot's hand-over varies by some 100 µs, which more calls share.
-_SLOT_NS = {"cpu": 10e6, "cuda": 8e6}
+# the judge's clock that decides: a slot's hand-over varies by some 100 µs, which more calls share. Half as
+# long, it could not tell whether a layernorm of 97 µs had become a third faster.
+_SLOT_NS = {"cpu": 10e6, "cuda": 16e6}
 _MAX_BATCH = {"cpu": 32, "cuda": 96}
 _FAR_SLOWER = 2.0
 # Shared memory of one arm; on a GPU an eighth of what is free at most: there are two, with private copies.
 _ARENA_BYTES, _ARENA_SHARE = {"cpu": 192 << 20, "cuda": 16 << 30}, 8
-# A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU.
-_MIN_QUADS = {"cpu": 20, "cuda": 8}
+# A pair needs some quads for its median and for an idea of the spread, which has heavy tails on a CPU, and
+# on the judge's clock.
+_MIN_QUADS = {"cpu": 20, "cuda": 16}
 _MAX_QUADS = 200
 # So many, even if a pair takes more than its share of the time for it: up to so many times its share.
 _FEWEST_QUADS, _MOST_SHARE = 6, 1.5
