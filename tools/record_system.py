@@ -9,7 +9,9 @@ import os
 import re
 import sys
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from trackside.machine.doctor.probe import examine
 from trackside.machine.doctor.system import GPUS_FILE, PYTHON_FILE, ROOM_FILE, System, Unreadable
@@ -22,6 +24,8 @@ _VARIABLES = re.compile(
     r"(CUDA|CUDNN|CUBLAS|NCCL|NVIDIA|NV|TORCH|PYTORCH|TORCHINDUCTOR|TRITON|OMP|MKL|KMP|GOMP|OPENBLAS|HF|"
     r"TOKENIZERS|UCX|MALLOC|LD_PRELOAD|LD_LIBRARY_PATH|PYTHON|GLIBC|XLA|VLLM|SLURM|KUBERNETES)[A-Z0-9_]*"
 )
+# Folders whose files' names say more about an owner than about a machine.
+_OWNERS = ("etc", "proc/self")
 _USUAL_MOUNT = re.compile(r"/(dev|proc|sys|run|tmp|boot|home|mnt|data)?(/(shm|pts|fs/cgroup(/\w+)?))?$")
 _KNOWN_ARGUMENT = re.compile(
     r"(iommu|intel_iommu|amd_iommu|mitigations|isolcpus|nohz_full|rcu_nocbs|transparent_hugepage|hugepages|"
@@ -39,10 +43,12 @@ def main(folder: Path) -> None:
     examine(system)
     for path in sorted(system.seen):
         _copy(path, folder)
-    environment = {n: v for n, v in os.environ.items() if _VARIABLES.fullmatch(n)}
+    environment = {n: v for n, v in os.environ.items() if _VARIABLES.fullmatch(n) and n != "PYTHONPATH"}
     _write(folder / "proc/self/environ", "\n".join(f"{n}={v}" for n, v in sorted(environment.items())))
     gpus = read_gpus()
-    document = {"unknown": vars_of(gpus)} if isinstance(gpus, Unknown) else {"gpus": gpus}
+    document = (
+        {"unknown": vars_of(gpus)} if isinstance(gpus, Unknown) else {"gpus": [_nameless(g) for g in gpus]}
+    )
     _write(folder / GPUS_FILE, json.dumps(document, indent=1, sort_keys=True))
     _write(folder / ROOM_FILE, json.dumps({"folders": _rooms(system)}, indent=1, sort_keys=True))
     packages = {name: version for name, version in system.packages.items() if _PACKAGES.fullmatch(name)}
@@ -57,12 +63,16 @@ def _rooms(system: System) -> dict[str, dict[str, int]]:
     return found
 
 
+def _nameless(gpu: dict[str, Any]) -> dict[str, Any]:
+    return gpu | {"uuid": f"GPU-00000000-0000-0000-0000-{gpu['index']:012}"}
+
+
 def vars_of(unknown: Unknown) -> dict[str, str]:
     return {"what": unknown.what, "why": unknown.why}
 
 
 def _copy(path: str, folder: Path) -> None:
-    source, target = Path("/") / path, folder / path
+    source, target = Path("/") / path, folder / _without_names(path)
     try:
         if source.is_symlink() and not source.exists():
             return
@@ -71,7 +81,7 @@ def _copy(path: str, folder: Path) -> None:
             for name in sorted(os.listdir(source))[:512]:
                 if (source / name).is_dir():
                     (target / name).mkdir(exist_ok=True)
-                elif not (target / name).exists():
+                elif path not in _OWNERS and not (target / name).exists():
                     (target / name).touch()
             return
         with source.open("rb") as file:
@@ -87,10 +97,25 @@ def _scrubbed(path: str, text: str) -> str:
         kept = (line for line in text.splitlines() if _USUAL_MOUNT.match(line.split()[4]))
         return "\n".join(kept) + "\n"
     if path == "proc/self/cgroup":
-        return re.sub(r"^(\d+:[^:]*):.*$", r"\1:/", text, flags=re.MULTILINE)
+        return _without_names(text)
+    if path == "proc/sys/kernel/osrelease":
+        return text.split("-")[0].strip() + "\n"
     if path == "proc/cmdline":
         return " ".join(word for word in text.split() if _KNOWN_ARGUMENT.match(word)) + "\n"
     return text
+
+
+def _without_names(text: str) -> str:
+    """With the control groups of this process numbered instead of named."""
+    for i, name in enumerate(_groups(), 1):
+        text = text.replace(f"/{name}", f"/group-{i}")
+    return text
+
+
+@cache
+def _groups() -> list[str]:
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    return [part for line in lines for part in line.split(":", 2)[2].split("/") if part]
 
 
 def _write(target: Path, text: str) -> None:

@@ -305,7 +305,7 @@ def test_what_is_measured_in_rounds_is_told_from_the_samples_of_all(
     found = suite._Found()
     with Recorder(hz=20) as recorder:
         suite._collect("cuda:0", answers, recorder.stop(), found)
-    first, second = found.ceilings
+    second, first = found.ceilings
     assert (first.name, first.n, first.best, first.value) == ("a", 4, 5.0, pytest.approx(7.1))
     assert first.spread > 0.5
     assert second.n == 1

@@ -247,7 +247,7 @@ def _disturbed(place: str, telemetry: Telemetry) -> list[str]:
 
 
 def _collect(place: str, answers: list[dict[str, Any]], telemetry: Telemetry, found: _Found) -> None:
-    # What is measured in rounds is told after each: the last holds them all.
+    # What is measured in rounds is told after each: the last holds them all, and stands in its place.
     ceilings: dict[str, Ceiling] = {}
     skipped: dict[str, Skipped] = {}
     for answer in answers:
@@ -257,6 +257,7 @@ def _collect(place: str, answers: list[dict[str, Any]], telemetry: Telemetry, fo
         elif "result" in answer:
             row = answer["result"]
             clocks = _clocks(telemetry, row.pop("began"), row.pop("ended"))
+            ceilings.pop(row["name"], None)
             ceilings[row["name"]] = Ceiling(
                 place=place, **row, sm_mhz=clocks.get("sm_mhz"), power_w=clocks.get("power_w")
             )
