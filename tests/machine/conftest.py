@@ -52,7 +52,7 @@ class FakePynvml:
         self.processes: list[tuple[int, int | None]] = []
         self.reasons = 0x4
         self.violations = {0: 5_000_000_000, 1: 0}
-        self.fields = {82: 44, 230: 0}
+        self.fields = {82: 44, 186: 345_678, 230: 0}
         self.count = 1
 
     def __getattribute__(self, name: str) -> object:

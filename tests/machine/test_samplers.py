@@ -1,5 +1,6 @@
 import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from trackside.machine.nvml import Nvml
-from trackside.machine.samplers import CpuSampler, GpuSampler
+from trackside.machine.samplers import SLOW_EVERY_NS, CpuSampler, GpuSampler
 from trackside.machine.system_files import Unknown
 
 MakeMachine = Callable[[dict[str, str]], Path]
@@ -121,6 +122,7 @@ def test_every_nvml_query_becomes_a_column(pynvml: Any, tmp_path: Path) -> None:
             "gpu.temperature_c": 41,
             "gpu.memory_temperature_c": 44,
             "gpu.energy": 5000.0,
+            "gpu.power_now_w": 345.678,
             "gpu.pcie_sent": 7 << 40,
             "gpu.pcie_received": 9 << 40,
             "gpu.reasons": 0x4,
@@ -131,6 +133,25 @@ def test_every_nvml_query_becomes_a_column(pynvml: Any, tmp_path: Path) -> None:
             "gpu.foreign_processes": 0,
         }
     )
+
+
+@pytest.mark.parametrize(("slow_every_ns", "asked"), [(SLOW_EVERY_NS, 2), (0, 4)])
+def test_a_question_that_takes_long_is_asked_seldom_unless_one_looks_closely(
+    pynvml: Any, tmp_path: Path, slow_every_ns: int, asked: int
+) -> None:
+    answers: list[int] = []
+
+    def power(handle: str) -> int:
+        time.sleep(0.001)
+        answers.append(1)
+        return 1000 * len(answers)
+
+    pynvml.nvmlDeviceGetPowerUsage = power
+    sampler = GpuSampler(Nvml(pynvml), "handle", set(), tmp_path, slow_every_ns)
+    at = [column.name for column in sampler.columns].index("gpu.power_w")
+    answers.clear()
+    seen = [sampler.sample(when)[at] for when in (0, 50_000_000, 100_000_000, SLOW_EVERY_NS)]
+    assert seen[-1] == len(answers) == asked
 
 
 def test_a_query_that_the_gpu_refuses_is_unknown(pynvml: Any, tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from trackside.machine.nvml import (
 )
 from trackside.machine.system_files import Unknown, cpu_quota, find_cgroup
 
-__all__ = ["Column", "CpuSampler", "ForeignProcess", "GpuSampler"]
+__all__ = ["SLOW_EVERY_NS", "Column", "CpuSampler", "ForeignProcess", "GpuSampler"]
 
 Kind = Literal["gauge", "time", "count", "flags"]
 
 # Asking for the processes costs far more than the other queries together, and nobody starts one for less.
 _PROCESSES_EVERY_NS = 1_000_000_000
-_SLOW_QUERY_NS, _SLOW_EVERY_NS = 50_000, 500_000_000
+_SLOW_QUERY_NS, SLOW_EVERY_NS = 50_000, 500_000_000
 
 # More CPUs' frequencies would say the same at a cost: on some machines each read interrupts that CPU.
 _MAX_FREQUENCY_FILES = 8
@@ -52,6 +52,8 @@ class Column:
 _FIELDS = {
     82: (Column("gpu.memory_temperature_c", "°C", "gauge"), 1.0),
     83: (Column("gpu.energy", "J", "count"), 1e-3),
+    # NVML's function for it tells the mean of the last second on some GPUs, the H200 among them.
+    186: (Column("gpu.power_now_w", "W", "gauge"), 1e-3),
     197: (Column("gpu.pcie_sent", "bytes", "count"), 1.0),
     198: (Column("gpu.pcie_received", "bytes", "count"), 1.0),
 }
@@ -249,8 +251,14 @@ class GpuSampler:
     """Clocks, power, temperature, throttling, use and foreign processes of one GPU, through NVML."""
 
     def __init__(
-        self, nvml: Nvml, device: object, own_pids: Collection[int], proc: Path = Path("/proc")
+        self,
+        nvml: Nvml,
+        device: object,
+        own_pids: Collection[int],
+        proc: Path = Path("/proc"),
+        slow_every_ns: int = SLOW_EVERY_NS,
     ) -> None:
+        self._slow_every_ns = slow_every_ns
         self.columns: list[Column] = []
         self.unknown: list[Unknown] = []
         self.foreign: dict[int, ForeignProcess] = {}
@@ -290,7 +298,7 @@ class GpuSampler:
     def _read(self, number: int, now_ns: int) -> list[float]:
         """A query that proved slow is repeated seldom: on a virtual machine some take a millisecond."""
         last = self._last.get(number)
-        if last is not None and last.cost_ns > _SLOW_QUERY_NS and now_ns - last.at_ns < _SLOW_EVERY_NS:
+        if last is not None and last.cost_ns > _SLOW_QUERY_NS and now_ns - last.at_ns < self._slow_every_ns:
             return last.values
         began = time.perf_counter_ns()
         values = self._readers[number]()

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trackside.machine.nvml import SLOWDOWN_REASONS, Nvml, reason_names
-from trackside.machine.samplers import Column, CpuSampler, ForeignProcess, GpuSampler
+from trackside.machine.samplers import SLOW_EVERY_NS, Column, CpuSampler, ForeignProcess, GpuSampler
 from trackside.machine.system_files import Unknown
 
 __all__ = ["KINDS", "Kind", "Mark", "Recorder", "Telemetry"]
@@ -30,6 +30,8 @@ _STEAL_LIMIT = 0.02
 _PRESSURE_LIMIT = 0.20
 # Sampling slows down rather than cost more than this share of one core, for example with hundreds of CPUs.
 _COST_LIMIT = 0.01
+_CLOSELY = 5
+"""Times that, for who looks closely."""
 # A driver that hangs is waited for so long; a call into it cannot be ended.
 _PATIENCE_SECONDS = 5.0
 # Enough for a sparkline across a terminal; the raw samples are in the .npz file.
@@ -258,6 +260,8 @@ class Recorder:
             CUDA's number means.
         cpus: CPUs to watch; by default those that this process may use.
         clock: nanoseconds; the time base of samples and windows.
+        closely: ask the GPU everything each time, at up to five times the cost: for windows of less than a
+            second, on a machine with cores to spare.
     """
 
     def __init__(
@@ -266,7 +270,9 @@ class Recorder:
         gpu_index: int | str | None = None,
         cpus: Collection[int] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
+        closely: bool = False,
     ) -> None:
+        self._closely = closely
         self._period_ns = int(1e9 / hz)
         self._clock = clock
         self._own_pids = {os.getpid()}
@@ -370,12 +376,13 @@ class Recorder:
             self._unknown.append(Unknown(f"gpu {which}", device.why))
             nvml.close()
             return None
-        return GpuSampler(nvml, device, self._own_pids)
+        return GpuSampler(nvml, device, self._own_pids, slow_every_ns=0 if self._closely else SLOW_EVERY_NS)
 
     def _run(self) -> None:
         due = started = self._clock()
         while True:
-            due = _next_due(due, self._period_ns, self._clock(), started, self._cost_ns)
+            cost = self._cost_ns // (_CLOSELY if self._closely else 1)
+            due = _next_due(due, self._period_ns, self._clock(), started, cost)
             if self._stopping.wait(max(0, due - self._clock()) / 1e9):
                 return
             if not self._sample():

@@ -231,7 +231,7 @@ def _measure(place: str, program: _Program, machine: MachineFacts, found: _Found
         verb="ceilings",
         on_wait=lambda holder: progress(place, _waiting(place, holder)),
     )
-    with lock, Recorder(gpu_index=which) as recorder:
+    with lock, Recorder(gpu_index=which, closely=which is not None) as recorder:
         answers = list(_answers(*program, place, progress))
         telemetry = recorder.stop()
     found.disturbed += _disturbed(place, telemetry)
@@ -324,7 +324,8 @@ def _file_bytes(folder: Path, scale: float) -> int:
 def _clocks(telemetry: Telemetry, began: int, ended: int) -> dict[str, float]:
     """Medians of what the GPU's sensors said meanwhile."""
     series = telemetry.window(began, ended)["series"]
-    names = {"sm_mhz": "gpu.sm_mhz", "power_w": "gpu.power_w", "temperature": "gpu.temperature_c"}
+    power = "gpu.power_now_w" if "gpu.power_now_w" in series else "gpu.power_w"
+    names = {"sm_mhz": "gpu.sm_mhz", "power_w": power, "temperature": "gpu.temperature_c"}
     return {name: series[column]["median"] for name, column in names.items() if column in series}
 
 
