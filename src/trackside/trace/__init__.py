@@ -1,0 +1,1 @@
+"""What ran when: profiler traces in columns, their timeline, dependencies and critical path."""

@@ -1,0 +1,127 @@
+"""Where steps begin and end: as marked, as the optimizer steps, or as operators repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trackside.trace.model import Ints, Kind, Trace
+from trackside.trace.timeline import main_thread, outermost
+
+__all__ = ["STEP_MARK", "Steps", "find_steps"]
+
+STEP_MARK = "trackside.step#"
+"""How names of the ranges begin that our own hooks put around steps."""
+_PROFILER_MARK = "ProfilerStep#"
+_OPTIMIZER = "Optimizer.step#"
+# A period must repeat this often, cover this share of the operators, and not be a loop inside a step.
+_FEWEST_REPEATS, _COVERED = 3, 0.8
+_MOST_OPERATORS = 200_000
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps in order of time, one after the other."""
+
+    begin: Ints
+    end: Ints
+    found_by: str
+    """`marks`, `optimizer`, `repetition`, or `window` where there are none: then it is all one."""
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+
+def find_steps(trace: Trace) -> Steps:
+    """Steps of a trace; never none, but for a trace without events."""
+    for prefix in (STEP_MARK, _PROFILER_MARK):
+        rows = _annotations(trace, prefix)
+        if len(rows):
+            return Steps(trace.start[rows], trace.end[rows], "marks")
+    return _by_optimizer(trace) or _by_repetition(trace) or _window(trace)
+
+
+def _annotations(trace: Trace, prefix: str) -> Ints:
+    wanted = [i for i, name in enumerate(trace.names) if name.startswith(prefix)]
+    found: Ints = np.flatnonzero(np.isin(trace.name, wanted) & (trace.kind == Kind.ANNOTATION))
+    return found
+
+
+def _by_optimizer(trace: Trace) -> Steps | None:
+    """From the end of one optimizer's step to the end of its next; several optimizers step by turns."""
+    rows = _annotations(trace, _OPTIMIZER)
+    if not len(rows):
+        return None
+    # The one that steps least often ends the step: a generator's, beside five of its critic.
+    names, counts = np.unique(trace.name[rows], return_counts=True)
+    ends = np.sort(trace.end[rows[trace.name[rows] == names[counts.argmin()]]])
+    if len(ends) < 2:
+        return None
+    return Steps(ends[:-1], ends[1:], "optimizer")
+
+
+def _by_repetition(trace: Trace) -> Steps | None:
+    """The longest pattern of outermost operators that fills most of the main thread by repeating."""
+    lane = main_thread(trace)
+    rows = outermost(trace, trace.of(Kind.OP))
+    rows = rows[trace.lane[rows] == lane][:_MOST_OPERATORS]
+    period = _period(trace.name[rows].astype(np.int64))
+    if period is None:
+        return None
+    length, first = period
+    starts = trace.start[rows[first::length]]
+    return Steps(starts[:-1], starts[1:], "repetition") if len(starts) > _FEWEST_REPEATS else None
+
+
+def _period(tokens: Ints) -> tuple[int, int] | None:
+    """The length of the pattern that repeats, and where its first whole turn begins.
+
+    A step holds loops (twelve like layers), whose period is shorter: it explains less than the step's does,
+    since it breaks where the loop ends. Of periods that explain the same the shortest is taken, as twice a
+    period is one too.
+    """
+    count = len(tokens)
+    if count < 2 * _FEWEST_REPEATS:
+        return None
+    best: tuple[float, int] = (0.0, 0)
+    for length in _candidates(tokens):
+        same = tokens[length:] == tokens[:-length]
+        share = float(same.mean())
+        if share > best[0] + 0.01:
+            best = share, length
+    share, length = best
+    if share < _COVERED:
+        return None
+    same = tokens[length:] == tokens[:-length]
+    # Where the pattern has settled: behind a first step that sets things up.
+    wrong = np.flatnonzero(~same)
+    first = int(wrong[wrong < count // 2][-1]) + 1 if (wrong < count // 2).any() else 0
+    return length, first
+
+
+def _candidates(tokens: Ints) -> list[int]:
+    """Distances between runs of the rarest operators that still repeat: a step's length is among them."""
+    values, counts = np.unique(tokens, return_counts=True)
+    often = values[counts >= _FEWEST_REPEATS]
+    rarest = often[np.argsort(counts[counts >= _FEWEST_REPEATS], kind="stable")][:8]
+    found: set[int] = set()
+    for value in rarest:
+        places = np.flatnonzero(tokens == value)
+        distances, times = np.unique(np.diff(places), return_counts=True)
+        found.update(int(d) for d in distances[np.argsort(-times)][:4])
+        # One that runs several times in a step: its own period is the sum of some distances.
+        for stride in range(2, 9):
+            wide, times = np.unique(places[stride:] - places[:-stride], return_counts=True)
+            if len(wide):
+                found.add(int(wide[times.argmax()]))
+    return sorted(d for d in found if d * _FEWEST_REPEATS <= len(tokens))
+
+
+def _window(trace: Trace) -> Steps:
+    if not len(trace):
+        return Steps(np.empty(0, np.int64), np.empty(0, np.int64), "window")
+    # The profiler's own range spans more than the program's work.
+    rows = trace.of(Kind.OP, Kind.RUNTIME, Kind.KERNEL, Kind.COPY, Kind.FILL, Kind.ANNOTATION)
+    rows = rows if len(rows) else np.arange(len(trace))
+    return Steps(trace.start[rows].min(keepdims=True), trace.end[rows].max(keepdims=True), "window")

@@ -1,0 +1,171 @@
+"""Where the time of a window went: every instant of it once, and what ran how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from trackside.trace.intervals import EMPTY, Intervals, merged
+from trackside.trace.model import Ints, Kind, Trace
+
+__all__ = [
+    "Breakdown",
+    "Ran",
+    "breakdown",
+    "communicates",
+    "device_time",
+    "main_thread",
+    "ran_longest",
+    "waits",
+]
+
+# Names that libraries give, not users: NCCL's and RCCL's kernels, and torch's own collectives on a CPU.
+_COLLECTIVE_KERNELS = ("nccl", "rccl", "oneccl")
+_COLLECTIVE_OPS = ("c10d::", "gloo:", "nccl:", "ucc:", "mpi:")
+# torch's own ranges around fetching a batch.
+_LOADER = "enumerate(DataLoader)#"
+_WAITS_FOR_DEVICE = (
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cudaEventSynchronize",
+    "hipStreamSynchronize",
+)
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """A window in nanoseconds; the five parts are its whole time.
+
+    Of what runs at once the first counts: `copy` is copying beside which nothing is computed or communicated.
+    """
+
+    compute: int
+    communication: int
+    copy: int
+    host: int
+    """Nothing of that, and the host works: Python, launches, operators on tensors elsewhere."""
+    idle: int
+    """Nothing of that, and the program waits for its input."""
+
+    @property
+    def total(self) -> int:
+        return self.compute + self.communication + self.copy + self.host + self.idle
+
+
+class Ran(NamedTuple):
+    """All runs of one kernel or operator in a window."""
+
+    name: str
+    calls: int
+    total_ns: int
+    median_ns: int
+    first: int
+    """The row of its first run."""
+
+
+def breakdown(trace: Trace, begin: int, end: int) -> Breakdown:
+    """Where the time between two times went: on the device if there is one, else on the host's threads."""
+    layers = _device_layers(trace) if len(trace.on_device) else _host_layers(trace)
+    taken, parts = EMPTY, []
+    for layer in layers:
+        inner = layer.within(begin, end)
+        parts.append(inner.minus(taken).total)
+        taken = _either(taken, inner)
+    left = taken.outside(begin, end)
+    idle = left.both(waits(trace)).total
+    return Breakdown(parts[0], parts[1], parts[2], left.total - idle, idle)
+
+
+def _either(one: Intervals, other: Intervals) -> Intervals:
+    return merged(np.concatenate((one.start, other.start)), np.concatenate((one.end, other.end)))
+
+
+def _device_layers(trace: Trace) -> list[Intervals]:
+    """Kernels, collectives, copies on any device."""
+    kernels = trace.of(Kind.KERNEL)
+    collective = communicates(trace)[kernels]
+    copies = trace.of(Kind.COPY, Kind.FILL)
+    return [_set(trace, kernels[~collective]), _set(trace, kernels[collective]), _set(trace, copies)]
+
+
+def _host_layers(trace: Trace) -> list[Intervals]:
+    """Without a device operators compute, on whichever thread."""
+    ops = trace.of(Kind.OP)
+    collective, waiting = communicates(trace)[ops], _is_copy(trace)[ops]
+    return [
+        _set(trace, ops[~collective & ~waiting]).minus(_set(trace, ops[collective])),
+        _set(trace, ops[collective]),
+        _set(trace, ops[waiting]),
+    ]
+
+
+def _set(trace: Trace, rows: Ints) -> Intervals:
+    return merged(trace.start[rows], trace.end[rows])
+
+
+def communicates(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which rows are collectives, on a device or on the host."""
+    wanted = [
+        i
+        for i, name in enumerate(trace.names)
+        if name.lower().startswith(_COLLECTIVE_KERNELS) or name.startswith(_COLLECTIVE_OPS)
+    ]
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isin(trace.name, wanted)
+    return found
+
+
+def _is_copy(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return trace.named("aten::copy_", "aten::pin_memory", "aten::_pin_memory")
+
+
+def waits(trace: Trace) -> Intervals:
+    """When the program waited for its next batch, without what it computed meanwhile by itself."""
+    loading = [i for i, name in enumerate(trace.names) if name.startswith(_LOADER)]
+    rows = np.flatnonzero(np.isin(trace.name, loading) & (trace.kind == Kind.ANNOTATION))
+    ops = trace.of(Kind.OP)
+    return _set(trace, rows).minus(_set(trace, ops))
+
+
+def device_time(trace: Trace, begin: int, end: int) -> int:
+    """Time between two times in which any device did anything, overlaps counted once."""
+    return _set(trace, trace.on_device).within(begin, end).total
+
+
+def main_thread(trace: Trace) -> int:
+    """The lane whose operators take the longest: the one that drives the program. -1 where there is none."""
+    ops = trace.of(Kind.OP, Kind.RUNTIME)
+    if not len(ops):
+        return -1
+    totals = np.bincount(trace.lane[ops], trace.duration[ops], len(trace.lanes))
+    return int(totals.argmax())
+
+
+def ran_longest(trace: Trace, begin: int, end: int) -> list[Ran]:
+    """What ran on devices between two times (without a device: operators, without those inside them)."""
+    rows = trace.on_device if len(trace.on_device) else outermost(trace, trace.of(Kind.OP))
+    rows = rows[(trace.start[rows] >= begin) & (trace.end[rows] <= end)]
+    order = np.argsort(trace.name[rows], kind="stable")
+    rows = rows[order]
+    names, first, calls = np.unique(trace.name[rows], return_index=True, return_counts=True)
+    found = []
+    for name, at, count in zip(names, first, calls, strict=True):
+        times = trace.duration[rows[at : at + count]]
+        found.append(
+            Ran(trace.names[name], int(count), int(times.sum()), int(np.median(times)), int(rows[at]))
+        )
+    return sorted(found, key=lambda ran: -ran.total_ns)
+
+
+def outermost(trace: Trace, rows: Ints) -> Ints:
+    """Those of these rows that lie in no other of them on their lane."""
+    kept = []
+    for lane in np.unique(trace.lane[rows]):
+        here = rows[trace.lane[rows] == lane]
+        # Sorted by start, the longer first: one is inside another if it ends before the latest end so far.
+        latest = np.maximum.accumulate(trace.end[here])
+        before = np.concatenate(([np.iinfo(np.int64).min], latest[:-1]))
+        kept.append(here[trace.end[here] > before])
+    found: Ints = np.sort(np.concatenate(kept)) if kept else rows
+    return found
