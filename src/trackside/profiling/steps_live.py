@@ -1,0 +1,60 @@
+"""Tells where the steps of a running program end, by its optimizers.
+
+Runs in the program's process. Models get no hooks: those would make a compiled one compile differently.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["OptimizerSteps"]
+
+# Steps that are seen before it is decided which of several optimizers ends a step.
+_DECIDED_AFTER = 8
+
+
+class OptimizerSteps:
+    """Calls `ended` after the step of the program's optimizer.
+
+    Of several the one that steps least often ends a step: a generator's, beside five steps of its critic. The
+    first few steps are ends for whichever of them came first.
+    """
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+        self._seen: Counter[int] = Counter()
+        self._first: int | None = None
+        self._chosen: int | None = None
+        self._held: dict[int, object] = {}
+        self._handle: Any = None
+
+    def watch(self) -> None:
+        """Put the hook in place; torch has been imported."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._handle = register_optimizer_step_post_hook(self._stepped)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+        self._held.clear()
+
+    def _stepped(self, optimizer: object, args: object, kwargs: object) -> None:
+        number = id(optimizer)
+        if self._chosen is None:
+            # Held meanwhile, so that no other optimizer gets its number.
+            self._held[number] = optimizer
+            self._seen[number] += 1
+            self._first = self._first or number
+            if self._seen.total() < _DECIDED_AFTER:
+                if number == self._first:
+                    self._ended()
+                return
+            self._chosen = min(self._seen, key=lambda one: self._seen[one])
+            chosen = self._held[self._chosen]
+            self._held = {self._chosen: chosen}
+        if number == self._chosen:
+            self._ended()
