@@ -1,0 +1,231 @@
+"""The record of `profile`: where a program's time goes, line by line, and what to change.
+
+Times are milliseconds of one step; `share` and `gain` are 0 to 1 of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trackside.records.base import Part, Record
+
+__all__ = [
+    "Breakdown",
+    "Bucket",
+    "Finding",
+    "Gain",
+    "Kernel",
+    "LaneSpans",
+    "Line",
+    "Memory",
+    "ModuleTime",
+    "ProfileRecord",
+    "ProgramEnd",
+    "Trust",
+    "WindowTimes",
+]
+
+Bound = Literal["memory", "compute", "latency", "launch", "communication", "copy", "host", "unknown"]
+
+
+class ProgramEnd(Part):
+    """How the program ended."""
+
+    exit_code: int | None
+    """None while it runs, and for one that a signal ended."""
+    signal: str | None
+    seconds: float
+
+
+class WindowTimes(Part):
+    """The steps of one window of the run."""
+
+    window: Literal["A", "T", "B"]
+    """A: untraced; T: traced; B: with the line log."""
+    steps: int
+    step_ms: float
+    """The median."""
+    spread: float
+    slowdown: float | None
+    """Against A; None for A itself, and where A has no steps."""
+
+
+class Breakdown(Part):
+    """A step, every instant of it once."""
+
+    compute: float
+    communication: float
+    copy_: float = Field(alias="copy")
+    host: float
+    idle: float
+
+
+class Line(Part):
+    """One line of the program's source."""
+
+    file: str
+    line: int
+    text: str
+    """The line as it was when it ran."""
+    function: str
+    device_ms: float
+    """What its calls started on a device, forward."""
+    backward_ms: float
+    """What their derivatives took, on the device or, without one, on the host."""
+    cpu_ms: float
+    """The host's time while this line was the innermost of the program's own."""
+    share: float
+    """Of all device time, both directions; without a device, of the step."""
+    calls: float
+    """Times that the line ran in a step."""
+    shared: bool = False
+    """A compiled kernel was split between this line and others."""
+
+
+class Bucket(Part):
+    """Time that belongs to no line of the forward pass."""
+
+    name: Literal["optimizer", "loading", "copies", "communication", "autograd", "unattributed"]
+    device_ms: float
+    cpu_ms: float
+    share: float
+
+
+class ModuleTime(Part):
+    """A module by its path from the model."""
+
+    path: str
+    type: str
+    device_ms: float
+    backward_ms: float
+    cpu_ms: float
+    share: float
+    calls: float
+
+
+class Kernel(Part):
+    """All runs of one kernel (without a device: of one operator) in a step."""
+
+    id: str
+    """`k1`, `k2`, … as findings and other interfaces name it."""
+    name: str
+    calls: float
+    total_ms: float
+    share: float
+    median_us: float
+    bound: Bound
+    bytes: float | None = None
+    """Least bytes that its operator has to move, of all its runs in a step."""
+    flops: float | None = None
+    roof_share: float | None = None
+    """How near it comes to what this machine was measured to do: 1 is as fast as it can be."""
+    launch: dict[str, Any] = Field(default_factory=dict)
+    lines: list[str] = Field(default_factory=list)
+    """`file:line` of its callers, the longest first."""
+    counters: dict[str, float] = Field(default_factory=dict)
+
+
+class Gain(Part):
+    """What a change would save, as a share of the step."""
+
+    low: float
+    mid: float
+    high: float
+
+
+class Finding(Part):
+    """One thing to change."""
+
+    id: str
+    """The rule's name."""
+    title: str
+    file: str | None
+    line: int | None
+    gain: Gain
+    confidence: Literal["high", "medium", "low"]
+    evidence: list[str]
+    """Sentences with numbers in them."""
+    fix: str
+    diff: str | None = None
+    item: str | None = None
+    """The checklist's item."""
+    prove: str | None = None
+    """The command that would show it."""
+    kernels: list[str] = Field(default_factory=list)
+
+
+class LaneSpans(Part):
+    """A row of the timeline of one step."""
+
+    name: str
+    device: bool
+    spans: list[tuple[float, float, str, str]]
+    """Start and length in µs from the step's beginning, what it is, and its name."""
+    left_out: int = 0
+    """Spans that were too short to show."""
+
+
+class Memory(Part):
+    """Memory of the traced steps."""
+
+    device: str
+    peak_bytes: int
+    reserved_bytes: int | None
+    series: list[tuple[float, int]]
+    """Milliseconds from the beginning, bytes."""
+    lines: list[dict[str, Any]] = Field(default_factory=list)
+    """`file`, `line`, `bytes` held at the peak, the largest first."""
+
+
+class Trust(Part):
+    """Something that limits what this record can say."""
+
+    what: str
+    effect: str
+    remedy: str | None = None
+
+
+class ProfileRecord(Record):
+    """One profiled program."""
+
+    schema_: Literal["trackside.profile/1"] = Field("trackside.profile/1", alias="schema")
+    command: list[str]
+    verdict: str
+    """One sentence: what the step is spent on, and the first thing to do."""
+    device: str
+    """`cpu`, or the GPU's name."""
+    step_ms: float | None
+    """By the untraced window; None where no step was seen."""
+    step_spread: float | None
+    steps: int
+    """Traced."""
+    steps_found_by: str
+    windows: list[WindowTimes]
+    breakdown_ms: Breakdown | None
+    attributed_share: float | None
+    program: ProgramEnd
+    lines: list[Line] = Field(default_factory=list)
+    buckets: list[Bucket] = Field(default_factory=list)
+    modules: list[ModuleTime] = Field(default_factory=list)
+    kernels: list[Kernel] = Field(default_factory=list)
+    kernels_left_out: int = 0
+    findings: list[Finding] = Field(default_factory=list)
+    together: Gain | None = None
+    """All findings applied at once, through the critical path: not their sum."""
+    critical_path: dict[str, float] = Field(default_factory=dict)
+    """Shares of the step by what the longest chain runs on."""
+    timeline: list[LaneSpans] = Field(default_factory=list)
+    memory: list[Memory] = Field(default_factory=list)
+    ceilings: dict[str, float] = Field(default_factory=dict)
+    """Measured speeds of this machine that the kernels are held against."""
+    telemetry: dict[str, Any] = Field(default_factory=dict)
+    environment: dict[str, Any] = Field(default_factory=dict)
+    sources: dict[str, list[str]] = Field(default_factory=dict)
+    """Files with lines of their own time, as they were."""
+    trust: list[Trust] = Field(default_factory=list)
+    options: dict[str, Any] = Field(default_factory=dict)
+    started: str
+    seconds: float
+    version: str
