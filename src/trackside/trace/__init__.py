@@ -1,1 +1,1 @@
-"""What ran when: profiler traces in columns, their timeline, dependencies and critical path."""
+"""What ran when: profiler traces in columns, their timeline, dependencies, critical path, and what-ifs."""
