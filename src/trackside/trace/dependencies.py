@@ -1,0 +1,284 @@
+"""From a trace to its task graph: who launched what, who waited for whom.
+
+Host threads are cut into the pieces in which one operator or call was the innermost; between two pieces lies
+the program's own Python, a gap. What a trace does not say outright is read from its times: a call that
+returns right when an earlier kernel ends has waited for it; a thread that falls silent until another is done
+has waited for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trackside.trace.graph import EdgeKind, TaskGraph
+from trackside.trace.links import launch_of
+from trackside.trace.model import Ints, Kind, Trace
+from trackside.trace.steps import Steps
+from trackside.trace.timeline import main_thread
+
+__all__ = ["TracedGraph", "task_graph"]
+
+# A call that a kernel's end has let go returns within this, and takes at least this long.
+_RETURNS_NS, _WAITS_NS = 40_000, 10_000
+# A silence of a thread beside the main one that is longer is waiting, not work.
+_SILENCE_NS = 50_000
+# Of a silence of the main thread so much must be another thread's work for it to count as waiting.
+_BUSY_MEANWHILE = 0.5
+
+
+@dataclass(frozen=True)
+class TracedGraph:
+    """A task graph with where its tasks come from."""
+
+    graph: TaskGraph
+    row: Ints
+    """The trace's row of each task; a row on a host may be several, around those inside it."""
+    start_ns: Ints
+    """As traced, from the window's beginning."""
+    end_ns: Ints
+
+    def tasks_of(self, rows: Sequence[int] | Ints) -> Ints:
+        """All tasks that come from these rows."""
+        found: Ints = np.flatnonzero(np.isin(self.row, rows))
+        return found
+
+
+class _Edges:
+    def __init__(self) -> None:
+        self.source: list[int] = []
+        self.target: list[int] = []
+        self.lag: list[int] = []
+        self.kind: list[int] = []
+
+    def add(self, source: int, target: int, lag: int, kind: EdgeKind = EdgeKind.START_AFTER) -> None:
+        self.source.append(source)
+        self.target.append(target)
+        self.lag.append(max(0, lag))
+        self.kind.append(kind)
+
+
+def task_graph(trace: Trace, steps: Steps) -> TracedGraph:
+    """The graph of the time from the first step's beginning to the last one's end.
+
+    Raises:
+        ValueError: there is no step.
+    """
+    if not len(steps):
+        raise ValueError("a graph needs at least one step")
+    begin, end = int(steps.begin[0]), int(steps.end[-1])
+    host = _host_pieces(trace, begin, end)
+    device = trace.on_device
+    calls = launch_of(trace, device)
+    # What was launched inside the window; its end may lie behind it.
+    inside = (
+        (calls >= 0)
+        & (trace.start[np.maximum(calls, 0)] >= begin)
+        & (trace.start[np.maximum(calls, 0)] < end)
+    )
+    device, calls = device[inside], calls[inside]
+    row = np.concatenate((host[:, 0], device))
+    start = np.concatenate((host[:, 1], trace.start[device]))
+    stop = np.concatenate((host[:, 2], trace.end[device]))
+    lane = trace.lane[row].astype(np.int64)
+    builder = _Builder(trace, row, start, stop, lane, len(host), begin)
+    builder.link_streams(calls)
+    builder.link_launches(calls)
+    builder.link_waits(calls)
+    builder.link_threads(main_thread(trace))
+    graph = TaskGraph.from_arrays(
+        lane,
+        builder.duration,
+        gap_ns=builder.gap,
+        order_by=start,
+        source=builder.edges.source,
+        target=builder.edges.target,
+        lag_ns=builder.edges.lag,
+        kind=builder.edges.kind,
+        step_ends=builder.step_ends(steps, calls),
+    )
+    return TracedGraph(graph, row, start - begin, stop - begin)
+
+
+def _host_pieces(trace: Trace, begin: int, end: int) -> Ints:
+    """Row, start and end of every piece of a thread's time in which a row was the innermost."""
+    rows = trace.of(Kind.OP, Kind.RUNTIME)
+    rows = rows[(trace.start[rows] >= begin) & (trace.end[rows] <= end)]
+    pieces: list[tuple[int, int, int]] = []
+    for lane in np.unique(trace.lane[rows]):
+        here = rows[trace.lane[rows] == lane]
+        _cut(here.tolist(), trace.start[here].tolist(), trace.end[here].tolist(), pieces)
+    return np.array(pieces, np.int64).reshape(-1, 3)
+
+
+def _cut(rows: list[int], starts: list[int], ends: list[int], pieces: list[tuple[int, int, int]]) -> None:
+    """Rows of one thread in order of time; each open one goes on where the one inside it ends."""
+    open_rows: list[tuple[int, int]] = []
+    at = 0
+
+    def close_until(time: int) -> None:
+        nonlocal at
+        while open_rows and open_rows[-1][1] <= time:
+            row, end = open_rows.pop()
+            if end > at:
+                pieces.append((row, at, end))
+                at = end
+
+    for row, start, end in zip(rows, starts, ends, strict=True):
+        close_until(start)
+        if open_rows and start > at:
+            pieces.append((open_rows[-1][0], at, start))
+        at = start
+        # One that outlasts what it began in is cut there: a thread does one thing at a time.
+        open_rows.append((row, min(end, open_rows[-1][1]) if open_rows else end))
+        if end == start:
+            pieces.append((row, start, start))
+            open_rows.pop()
+    if ends:
+        close_until(max(ends))
+
+
+class _Builder:
+    """Durations, gaps and edges, as the traced times show them."""
+
+    def __init__(
+        self, trace: Trace, row: Ints, start: Ints, stop: Ints, lane: Ints, hosts: int, begin: int
+    ) -> None:
+        self.trace, self.row, self.start, self.stop, self.lane = trace, row, start, stop, lane
+        self.hosts = hosts
+        self.edges = _Edges()
+        self.duration = stop - start
+        self.gap = np.zeros(len(row), np.int64)
+        self.before = np.full(len(row), -1)
+        for one in np.unique(lane):
+            tasks = np.flatnonzero(lane == one)
+            tasks = tasks[np.argsort(start[tasks], kind="stable")]
+            self.before[tasks[1:]] = tasks[:-1]
+            if tasks[0] < hosts:
+                self.gap[tasks[0]] = start[tasks[0]] - begin
+                self.gap[tasks[1:]] = np.maximum(0, start[tasks[1:]] - stop[tasks[:-1]])
+        self.held_until = np.where(self.before >= 0, stop[self.before], 0)
+        """When what a task has to follow on the device was over."""
+        # Rows of calls that have a piece: the last of it is where a call returns.
+        self.piece = {int(one): task for task, one in enumerate(row[:hosts])}
+
+    def link_launches(self, calls: Ints) -> None:
+        """A kernel starts after its launch; no sooner than launches take where the stream was free."""
+        tasks = np.arange(self.hosts, len(self.row))
+        returned = self.trace.end[calls]
+        free = self.held_until[tasks] <= returned
+        latency = self.start[tasks] - returned
+        quick = latency[free & (latency >= 0)]
+        usual = int(np.percentile(quick, 10)) if len(quick) else 0
+        for task, call, late, was_free in zip(
+            tasks.tolist(), calls.tolist(), latency.tolist(), free.tolist(), strict=True
+        ):
+            source = self.piece.get(call, -1)
+            if source >= 0 and late < 0:
+                # It ran while the call went on: what came before the call let it go.
+                source = int(self.before[source])
+                late = int(self.start[task] - self.stop[source]) if source >= 0 else 0
+                self._link_or_wait(source, task, late)
+            else:
+                self._link_or_wait(source, task, late if was_free else min(late, usual))
+
+    def _link_or_wait(self, source: int, task: int, lag: int) -> None:
+        if source >= 0:
+            self.edges.add(source, task, lag)
+        else:
+            self.gap[task] = max(0, int(self.start[task] - self.start.min()))
+
+    def link_streams(self, calls: Ints) -> None:
+        """A stream that waits for an event of another goes on after what that event stood behind."""
+        waits = self.trace.of(Kind.SYNC)
+        waits = waits[self.trace.external[waits] >= 0]
+        if not len(waits):
+            return
+        device = np.arange(self.hosts, len(self.row))
+        launched = self.trace.start[launch_of(self.trace, self.row[device])]
+        calls = self.trace.of(Kind.RUNTIME)
+        began = dict(
+            zip(self.trace.correlation[calls].tolist(), self.trace.start[calls].tolist(), strict=True)
+        )
+        streams = np.array([int(lane.thread) if lane.thread.isdigit() else -1 for lane in self.trace.lanes])
+        for wait in waits.tolist():
+            recorded = began.get(int(self.trace.external[wait]))
+            asked = began.get(int(self.trace.correlation[wait]))
+            if recorded is None or asked is None:
+                continue
+            others = device[(streams[self.lane[device]] == self.trace.size[wait]) & (launched < recorded)]
+            held = device[(self.lane[device] == self.trace.lane[wait]) & (launched > asked)]
+            if len(others) and len(held):
+                source, target = (
+                    int(others[self.start[others].argmax()]),
+                    int(held[self.start[held].argmin()]),
+                )
+                if self.stop[source] <= self.start[target]:
+                    self.edges.add(source, target, 0)
+                    self.held_until[target] = max(self.held_until[target], self.stop[source])
+
+    def link_waits(self, calls: Ints) -> None:
+        """A call that returned right after a kernel ended, long after it began, has waited for it."""
+        device = np.arange(self.hosts, len(self.row))
+        if not len(device):
+            return
+        order = np.argsort(self.stop[device], kind="stable")
+        ends, tasks = self.stop[device][order], device[order]
+        launched = self.trace.start[calls][order]
+        long = [
+            task
+            for task in range(self.hosts)
+            if self.duration[task] >= _WAITS_NS and self.trace.kind[self.row[task]] == Kind.RUNTIME
+        ]
+        for task in long:
+            at = int(np.searchsorted(ends, self.stop[task], "right")) - 1
+            if at < 0 or launched[at] > self.stop[task] or ends[at] <= self.start[task]:
+                continue
+            late = int(self.stop[task] - ends[at])
+            if late <= _RETURNS_NS:
+                self.duration[task] = min(int(self.duration[task]), late)
+                self.edges.add(int(tasks[at]), task, late, EdgeKind.END_AFTER)
+
+    def link_threads(self, main: int) -> None:
+        """A thread that is long silent waits for one that is not: autograd's for the main one, and back."""
+        hosts = np.arange(self.hosts)
+        by_end = hosts[np.argsort(self.stop[hosts], kind="stable")]
+        ends = self.stop[by_end]
+        for task in hosts[self.gap[hosts] > _SILENCE_NS].tolist():
+            since = int(self.start[task] - self.gap[task])
+            last = self._last_elsewhere(by_end, ends, task)
+            if last < 0 or self.stop[last] <= since:
+                continue
+            if self.lane[task] == main and not self._busy_elsewhere(hosts, task, since):
+                continue
+            self.edges.add(last, task, int(self.start[task] - self.stop[last]))
+            self.gap[task] = 0
+
+    def _last_elsewhere(self, by_end: Ints, ends: Ints, task: int) -> int:
+        at = int(np.searchsorted(ends, self.start[task], "right")) - 1
+        while at >= 0 and self.lane[by_end[at]] == self.lane[task]:
+            at -= 1
+        return int(by_end[at]) if at >= 0 else -1
+
+    def _busy_elsewhere(self, hosts: Ints, task: int, since: int) -> bool:
+        others = hosts[self.lane[hosts] != self.lane[task]]
+        overlap = np.minimum(self.stop[others], self.start[task]) - np.maximum(self.start[others], since)
+        return bool(np.maximum(0, overlap).sum() > _BUSY_MEANWHILE * self.gap[task])
+
+    def step_ends(self, steps: Steps, calls: Ints) -> list[int]:
+        """The task that ends each step: the device's last that it launched, without a device the host's."""
+        if len(steps) < 2:
+            return []
+        device = np.arange(self.hosts, len(self.row))
+        found = []
+        for begin, end in zip(steps.begin.tolist(), steps.end.tolist(), strict=True):
+            launched = self.trace.start[calls]
+            mine = device[(launched >= begin) & (launched < end)]
+            if not len(device):
+                mine = np.flatnonzero((self.start >= begin) & (self.stop <= end))
+            if not len(mine):
+                return []
+            found.append(int(mine[self.stop[mine].argmax()]))
+        return found if len(set(found)) == len(found) else []
