@@ -37,6 +37,7 @@ def test_sets_of_time_agree_with_sets_of_instants(seed: int) -> None:
     assert instants(one.outside(0, LENGTH)) == set(range(LENGTH)) - a
     times = np.arange(-3, LENGTH + 30)
     assert one.holds(times).tolist() == [t in a for t in times]
+    assert one.length_before(times).tolist() == [sum(at < t for at in a) for t in times]
     for found in (one, one.both(other), one.minus(other)):
         assert (found.end[:-1] < found.start[1:]).all(), "they touch"
 

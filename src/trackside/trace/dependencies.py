@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trackside.trace.graph import EdgeKind, TaskGraph
+from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, Trace
 from trackside.trace.steps import Steps
@@ -244,28 +245,22 @@ class _Builder:
     def link_threads(self, main: int) -> None:
         """A thread that is long silent waits for one that is not: autograd's for the main one, and back."""
         hosts = np.arange(self.hosts)
-        by_end = hosts[np.argsort(self.stop[hosts], kind="stable")]
-        ends = self.stop[by_end]
-        for task in hosts[self.gap[hosts] > _SILENCE_NS].tolist():
-            since = int(self.start[task] - self.gap[task])
-            last = self._last_elsewhere(by_end, ends, task)
-            if last < 0 or self.stop[last] <= since:
-                continue
-            if self.lane[task] == main and not self._busy_elsewhere(hosts, task, since):
-                continue
-            self.edges.add(last, task, int(self.start[task] - self.stop[last]))
-            self.gap[task] = 0
-
-    def _last_elsewhere(self, by_end: Ints, ends: Ints, task: int) -> int:
-        at = int(np.searchsorted(ends, self.start[task], "right")) - 1
-        while at >= 0 and self.lane[by_end[at]] == self.lane[task]:
-            at -= 1
-        return int(by_end[at]) if at >= 0 else -1
-
-    def _busy_elsewhere(self, hosts: Ints, task: int, since: int) -> bool:
-        others = hosts[self.lane[hosts] != self.lane[task]]
-        overlap = np.minimum(self.stop[others], self.start[task]) - np.maximum(self.start[others], since)
-        return bool(np.maximum(0, overlap).sum() > _BUSY_MEANWHILE * self.gap[task])
+        lanes = np.unique(self.lane[hosts])
+        silent = hosts[self.gap[hosts] > _SILENCE_NS]
+        for lane in lanes if len(lanes) > 1 else ():
+            tasks, others = silent[self.lane[silent] == lane], hosts[self.lane[hosts] != lane]
+            since = self.start[tasks] - self.gap[tasks]
+            others = others[np.argsort(self.stop[others], kind="stable")]
+            at = np.searchsorted(self.stop[others], self.start[tasks], "right") - 1
+            last = others[np.maximum(at, 0)]
+            waited = (at >= 0) & (self.stop[last] > since)
+            if lane == main:
+                busy = merged(self.start[others], self.stop[others])
+                meanwhile = busy.length_before(self.start[tasks]) - busy.length_before(since)
+                waited &= meanwhile > _BUSY_MEANWHILE * self.gap[tasks]
+            for task, source in zip(tasks[waited].tolist(), last[waited].tolist(), strict=True):
+                self.edges.add(source, task, int(self.start[task] - self.stop[source]))
+                self.gap[task] = 0
 
     def step_ends(self, steps: Steps, calls: Ints) -> list[int]:
         """The task that ends each step: the device's last that it launched, without a device the host's."""
@@ -273,8 +268,8 @@ class _Builder:
             return []
         device = np.arange(self.hosts, len(self.row))
         found = []
+        launched = self.trace.start[calls]
         for begin, end in zip(steps.begin.tolist(), steps.end.tolist(), strict=True):
-            launched = self.trace.start[calls]
             mine = device[(launched >= begin) & (launched < end)]
             if not len(device):
                 mine = np.flatnonzero((self.start >= begin) & (self.stop <= end))

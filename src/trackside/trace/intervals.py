@@ -47,6 +47,16 @@ class Intervals(NamedTuple):
             return self
         return self.both(other.outside(int(self.start[0]), int(self.end[-1])))
 
+    def length_before(self, times: Ints) -> Ints:
+        """How much of it lies before each of these times."""
+        if not len(self.start):
+            return np.zeros(len(times), np.int64)
+        done = np.concatenate(([0], np.cumsum(self.end - self.start)))
+        at = np.searchsorted(self.start, times, "right") - 1
+        inside = np.minimum(times, self.end[np.maximum(at, 0)]) - self.start[np.maximum(at, 0)]
+        found: Ints = np.where(at >= 0, done[np.maximum(at, 0)] + inside, 0)
+        return found
+
     def holds(self, times: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which of these times lie in it."""
         at = np.searchsorted(self.start, times, "right") - 1
