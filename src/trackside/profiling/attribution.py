@@ -1,0 +1,218 @@
+"""Time to lines: what each line of the program started on a device, took on the host, and cost in reverse.
+
+Trace and line log are joined by time. A kernel belongs to the line that ran when it was launched; if a
+derivative launched it, to the line that ran the operator whose derivative it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from trackside.profiling.clock import ClockFit
+from trackside.profiling.line_stacks import NO_STACK, Line
+from trackside.profiling.line_times import LineSpans, self_times
+from trackside.trace.intervals import Intervals, merged
+from trackside.trace.links import forward_of, launch_of, parents
+from trackside.trace.model import Ints, Kind, Trace
+from trackside.trace.timeline import communicates, outermost
+
+__all__ = ["Attribution", "LineTime", "attribute"]
+
+_OPTIMIZER, _LOADER = "Optimizer.", "enumerate(DataLoader)#"
+_ENGINE = "autograd::engine"
+BUCKETS = ("optimizer", "loading", "copies", "communication", "autograd", "unattributed")
+_BUCKET_AT = {name: -2 - place for place, name in enumerate(BUCKETS)}
+
+
+@dataclass
+class LineTime:
+    """One line, in nanoseconds of the whole window."""
+
+    function: str = ""
+    device_ns: float = 0.0
+    backward_ns: float = 0.0
+    cpu_ns: float = 0.0
+    """While it was the innermost, without derivatives, the optimizer's step and loading."""
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """A window's time, by line and, where it belongs to none, by bucket."""
+
+    lines: dict[Line, LineTime]
+    device_ns: dict[str, float]
+    """By bucket."""
+    cpu_ns: dict[str, float]
+    total_device_ns: float
+    row_line: Ints = field(repr=False)
+    """For every row of the trace a number in `known`, or below -1 for a bucket; -1 for rows not asked about."""
+    known: list[Line] = field(repr=False)
+
+    @property
+    def attributed_share(self) -> float:
+        """Of all device time (without a device: of the host's), what has a line or a bucket with a name."""
+        if self.total_device_ns:
+            return 1 - self.device_ns["unattributed"] / self.total_device_ns
+        total = sum(self.cpu_ns.values()) + sum(one.cpu_ns + one.backward_ns for one in self.lines.values())
+        return 1 - self.cpu_ns["unattributed"] / total if total else 0.0
+
+
+def attribute(trace: Trace, spans: LineSpans, clock: ClockFit) -> Attribution:
+    """Join a trace and the line log of the same window."""
+    return _Join(trace, spans, clock).result()
+
+
+class _Join:
+    def __init__(self, trace: Trace, spans: LineSpans, clock: ClockFit) -> None:
+        self.trace, self.spans, self.clock = trace, spans, clock
+        self.inside = parents(trace)
+        self.forward = forward_of(trace, self.inside)
+        self.threads = np.array(
+            [int(lane.thread) if lane.device < 0 and lane.thread.isdigit() else -1 for lane in trace.lanes]
+        )
+        self.optimizing = self._ranges(_OPTIMIZER)
+        self.loading = self._ranges(_LOADER)
+        self.engine = {i for i, name in enumerate(trace.names) if name.startswith(_ENGINE)}
+        self.functions = {
+            spans.stacks.line(stack): spans.stacks.function(stack) for stack in range(len(spans.stacks))
+        }
+
+    def _ranges(self, prefix: str) -> dict[int, Intervals]:
+        """By lane, when one of these ranges was open."""
+        wanted = [i for i, name in enumerate(self.trace.names) if name.startswith(prefix)]
+        rows = np.flatnonzero(np.isin(self.trace.name, wanted) & (self.trace.kind == Kind.ANNOTATION))
+        return {
+            int(lane): merged(
+                self.trace.start[rows[self.trace.lane[rows] == lane]],
+                self.trace.end[rows[self.trace.lane[rows] == lane]],
+            )
+            for lane in np.unique(self.trace.lane[rows])
+        }
+
+    def result(self) -> Attribution:
+        trace = self.trace
+        row_line = np.full(len(trace), -1)
+        device = trace.on_device
+        calls = launch_of(trace, device)
+        places, is_backward = self._places(calls)
+        places[np.isin(trace.kind[device], (Kind.COPY,))] = _BUCKET_AT["copies"]
+        places[communicates(trace)[device]] = _BUCKET_AT["communication"]
+        row_line[device] = places
+        known = self.spans.stacks.lines
+        lines: dict[Line, LineTime] = {}
+        taken = trace.duration[device]
+        for number in np.unique(places[places >= 0]).tolist():
+            one = self._line(lines, known[number])
+            one.device_ns = float(taken[(places == number) & ~is_backward].sum())
+            one.backward_ns = float(taken[(places == number) & is_backward].sum())
+        device_ns = {name: float(taken[places == at].sum()) for name, at in _BUCKET_AT.items()}
+        cpu_ns = self._host(lines, with_device=bool(len(device)))
+        return Attribution(lines, device_ns, cpu_ns, float(taken.sum()), row_line, known)
+
+    def _line(self, lines: dict[Line, LineTime], line: Line) -> LineTime:
+        return lines.setdefault(line, LineTime(self.functions.get(line, "")))
+
+    def _places(self, rows: Ints) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+        """For rows on the host a line or a bucket, and whether they are a derivative's; rows may be -1."""
+        trace = self.trace
+        there = rows >= 0
+        safe = np.where(there, rows, 0)
+        forward = np.where(there, self.forward[safe], -1)
+        backward = forward >= 0
+        # The line of the operator itself, for derivatives that of the operator whose they are.
+        found = self._lines_at(np.where(backward, forward, safe))
+        found[found == NO_STACK] = _BUCKET_AT["unattributed"]
+        engine = np.array([self._in_engine(row) for row in safe.tolist()], np.bool_)
+        found[(found == _BUCKET_AT["unattributed"]) & engine] = _BUCKET_AT["autograd"]
+        for name, ranges in (("optimizer", self.optimizing), ("loading", self.loading)):
+            for lane, open_ in ranges.items():
+                here = (trace.lane[safe] == lane) & open_.holds(trace.start[safe])
+                found[here & ~backward] = _BUCKET_AT[name]
+        found[~there] = _BUCKET_AT["unattributed"]
+        return found, backward
+
+    def _lines_at(self, rows: Ints) -> Ints:
+        trace = self.trace
+        found = np.full(len(rows), NO_STACK)
+        for lane in np.unique(trace.lane[rows]) if len(rows) else ():
+            here = trace.lane[rows] == lane
+            if self.threads[lane] >= 0:
+                times = self.clock.to_log(trace.start[rows[here]])
+                found[here] = self.spans.line_at(int(self.threads[lane]), times).lines
+        return found
+
+    def _in_engine(self, row: int) -> bool:
+        while row >= 0:
+            if int(self.trace.name[row]) in self.engine:
+                return True
+            row = int(self.inside[row])
+        return False
+
+    def _host(self, lines: dict[Line, LineTime], with_device: bool) -> dict[str, float]:
+        """The host's time by line; what stands on a line only because it waits there goes to its bucket."""
+        for line, ns in self_times(self.spans).items():
+            if ns > 0:
+                self._line(lines, line).cpu_ns = ns
+        buckets = dict.fromkeys(BUCKETS, 0.0)
+        for name, ranges in (("optimizer", self.optimizing), ("loading", self.loading)):
+            for lane, open_ in ranges.items():
+                self._move(lines, lane, open_, buckets, name)
+        self._move_derivatives(lines, buckets, with_device)
+        return buckets
+
+    def _move(
+        self, lines: dict[Line, LineTime], lane: int, open_: Intervals, buckets: dict[str, float], name: str
+    ) -> None:
+        """From the line that called it: lines of the program's own inside keep their time."""
+        thread = int(self.threads[lane])
+        callers = self.spans.line_at(thread, self.clock.to_log(open_.start)).lines
+        for line, ns in self._overlap(thread, open_, set(callers.tolist()) - {NO_STACK}).items():
+            buckets[name] += self._take(lines, line, ns)
+
+    def _overlap(self, thread: int, open_: Intervals, numbers: set[int]) -> dict[Line, float]:
+        """How long each of these lines was the innermost while ranges were open."""
+        ours = Intervals(self.clock.to_log(open_.start), self.clock.to_log(open_.end))
+        stacks = self.spans.stacks
+        line_ids = np.asarray(stacks.line_ids)
+        found: dict[Line, float] = {}
+        for one in self.spans.threads:
+            if one.native_id != thread or not len(one.starts):
+                continue
+            shared = ours.length_before(one.ends) - ours.length_before(one.starts)
+            own = np.where(one.stacks >= 0, line_ids[np.maximum(one.stacks, 0)], NO_STACK)
+            for number in numbers:
+                ns = float(shared[own == number].sum())
+                found[stacks.lines[number]] = found.get(stacks.lines[number], 0.0) + ns
+        return found
+
+    def _take(self, lines: dict[Line, LineTime], line: Line, ns: float) -> float:
+        one = self._line(lines, line)
+        taken = min(ns, one.cpu_ns)
+        one.cpu_ns -= taken
+        return taken
+
+    def _move_derivatives(
+        self, lines: dict[Line, LineTime], buckets: dict[str, float], with_device: bool
+    ) -> None:
+        """From the line that asked for them to the lines of their operators.
+
+        Where a device computes, a derivative on the host is launching: it stays `autograd`, and the column of
+        derivatives is the device's.
+        """
+        trace = self.trace
+        ops = trace.of(Kind.OP)
+        rows = outermost(trace, ops[self.forward[ops] >= 0])
+        if not len(rows):
+            return
+        callers, targets = self._lines_at(rows), self._lines_at(self.forward[rows])
+        known = self.spans.stacks.lines
+        for row, caller, target in zip(rows.tolist(), callers.tolist(), targets.tolist(), strict=True):
+            ns = float(trace.duration[row])
+            # On a thread of autograd's own no line of the program waits in this very place.
+            moved = self._take(lines, known[caller], ns) if caller != NO_STACK else ns
+            if with_device or target == NO_STACK:
+                buckets["autograd"] += moved
+            else:
+                self._line(lines, known[target]).backward_ns += moved

@@ -1,0 +1,180 @@
+"""Our clock and the profiler's: markers that both see, and the offset between the two with its error."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MARKER_PREFIX", "ClockFit", "ClockMarkers", "Marker", "NoMarkers", "fit", "marker_spans"]
+
+MARKER_PREFIX = "trackside.clock/"
+"""Events of the trace that begin with it are ours and not the program's."""
+
+_EVERY_NS = 100_000_000
+# The first of a row runs cold and is a few microseconds wide; the others narrow the offset down to one.
+_ROW = 8
+
+Ints = npt.NDArray[np.int64]
+
+
+class NoMarkers(ValueError):
+    """The clocks cannot be compared; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A range of the profiler's, and our clock before it, inside it and after it."""
+
+    name: str
+    before_ns: int
+    inside_ns: int
+    after_ns: int
+
+
+class ClockMarkers:
+    """Emits markers from the thread that is profiled; call `begin`, `tick` now and then, and `end`.
+
+    Args:
+        clock: nanoseconds, that of the line log.
+        make_range: what makes a range of the profiler's of a name; as a rule torch's cheapest.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        make_range: Callable[[str], Any] | None = None,
+    ) -> None:
+        if make_range is None:
+            from torch._C._profiler import _RecordFunctionFast
+
+            make_range = _RecordFunctionFast
+        self.markers: list[Marker] = []
+        self._clock = clock
+        self._make_range = make_range
+        self._numbers = count()
+        self._due = 0
+
+    def begin(self) -> None:
+        """Once the profiler runs."""
+        self._row()
+
+    def tick(self) -> None:
+        """Emits a marker if the last is 100 ms ago; costs a tenth of a microsecond otherwise."""
+        if self._clock() >= self._due:
+            self._mark()
+
+    def end(self) -> None:
+        """While the profiler still runs."""
+        self._row()
+
+    def _row(self) -> None:
+        for _ in range(_ROW):
+            self._mark()
+
+    def _mark(self) -> None:
+        name = f"{MARKER_PREFIX}{os.getpid()}/{next(self._numbers)}"
+        there, clock = self._make_range(name), self._clock
+        before = clock()
+        there.__enter__()
+        inside = clock()
+        there.__exit__(None, None, None)
+        after = clock()
+        self.markers.append(Marker(name, before, inside, after))
+        self._due = after + _EVERY_NS
+
+
+@dataclass(frozen=True, slots=True)
+class ClockFit:
+    """The trace's time minus ours: one offset, or several that lie on a line from each to the next."""
+
+    times_ns: Ints
+    """On our clock, where each offset was found."""
+    offsets_ns: Ints
+    error_ns: int
+    """No event between the first marker and the last is put farther than this from its true time."""
+
+    @property
+    def offset_ns(self) -> int:
+        """The offset in the middle of the window."""
+        return int(self.offsets_ns[len(self.offsets_ns) // 2])
+
+    def to_log(self, trace_ns: npt.ArrayLike) -> Ints:
+        """Times of the trace on our clock."""
+        theirs = np.asarray(trace_ns, dtype=np.int64)
+        return theirs - self._offsets(theirs, self.times_ns + self.offsets_ns)
+
+    def to_trace(self, log_ns: npt.ArrayLike) -> Ints:
+        """Times of our clock on the trace's."""
+        ours = np.asarray(log_ns, dtype=np.int64)
+        return ours + self._offsets(ours, self.times_ns)
+
+    def _offsets(self, at: Ints, knots: Ints) -> Ints:
+        # From the first offset on: a float holds differences to the nanosecond, but not the time since 1970.
+        first_offset, first_knot = self.offsets_ns[0], knots[0]
+        rise = np.interp(
+            (at - first_knot).astype(np.float64),
+            (knots - first_knot).astype(np.float64),
+            (self.offsets_ns - first_offset).astype(np.float64),
+        )
+        offsets: Ints = first_offset + np.rint(rise).astype(np.int64)
+        return offsets
+
+
+def marker_spans(trace_events: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
+    """The markers among the events of a Chrome trace: name, start and end in nanoseconds."""
+    return [
+        (event["name"], round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000))
+        for event in trace_events
+        if event.get("ph") == "X"
+        and str(event.get("name", "")).startswith(MARKER_PREFIX)
+        and not str(event.get("cat", "")).startswith("gpu_")  # the device's picture of a range of the host's
+    ]
+
+
+def fit(markers: Iterable[Marker], trace_events: Iterable[tuple[str, int, int]]) -> ClockFit:
+    """The offset of the trace's clock: what all markers allow, or piece by piece where the clocks drift.
+
+    Args:
+        trace_events: name, start and end in nanoseconds; those that are no markers do not matter.
+
+    Raises:
+        NoMarkers: no marker is in the trace.
+    """
+    emitted = list(markers)
+    spans = {name: (start, end) for name, start, end in trace_events if name.startswith(MARKER_PREFIX)}
+    both = sorted((m for m in emitted if m.name in spans), key=lambda marker: marker.before_ns)
+    if not both:
+        raise NoMarkers(
+            f"the clocks of trace and line log cannot be aligned: of {len(emitted)} markers emitted none is "
+            f"among the {len(spans)} in the trace; emit them from the thread that the profiler records, "
+            "while it records"
+        )
+    pieces: list[tuple[int, int, int, int]] = []  # first and last time, least and greatest offset
+    slack = 0
+    for marker in both:
+        start, end = spans[marker.name]
+        # It began between before and inside, and ended between inside and after.
+        low = max(start - marker.inside_ns, end - marker.after_ns)
+        high = min(start - marker.before_ns, end - marker.inside_ns)
+        if low > high:  # the trace rounds its times
+            slack = max(slack, low - high)
+            low = high = (low + high) // 2
+        if pieces and max(low, pieces[-1][2]) <= min(high, pieces[-1][3]):
+            first, _, least, greatest = pieces[-1]
+            pieces[-1] = first, marker.inside_ns, max(low, least), min(high, greatest)
+        else:
+            pieces.append((marker.inside_ns, marker.inside_ns, low, high))
+    offsets = [(low + high) // 2 for _, _, low, high in pieces]
+    # Between two pieces the offset is anywhere between theirs.
+    jumps = [abs(one - other) for one, other in pairwise(offsets)]
+    error = max((high - low + 1) // 2 for _, _, low, high in pieces) + max(jumps, default=0) + slack
+    return ClockFit(
+        np.array([(first + last) // 2 for first, last, _, _ in pieces], dtype=np.int64),
+        np.array(offsets, dtype=np.int64),
+        error,
+    )

@@ -1,0 +1,96 @@
+"""What a line log holds: which line of the user's code ran when, on each thread. Plain data, to be sent."""
+
+from array import array
+from dataclasses import dataclass, field
+
+__all__ = [
+    "CALLED",
+    "FARTHEST_LINE",
+    "PAUSED",
+    "RAISED",
+    "RETURNED",
+    "SKIPPED",
+    "CodePlace",
+    "Costs",
+    "LineEvents",
+    "Mute",
+    "ThreadStart",
+]
+
+# The number of an event says what happened. Above 0: that line of the code begins. Otherwise one of these,
+# from which a line or a count is subtracted where there is one; the ranges do not touch.
+RETURNED = 0  # a frame is left: by return, by yield, or by an exception
+CALLED = -1  # minus the line: a frame is entered there, at its start or where it had yielded
+RAISED = -(1 << 25)  # minus the line: an exception there; the frame may have been entered by it
+PAUSED = -(1 << 26)  # the time since the event before was spent by the log itself
+SKIPPED = -(1 << 40)  # minus a count: calls of code that is not the user's, since the event before
+FARTHEST_LINE = (1 << 24) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CodePlace:
+    """A code object of the user's, as far as it matters afterwards."""
+
+    file: str
+    function: str
+    first_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStart:
+    """A thread, and the user's frames that were on its stack when the log began, outermost first."""
+
+    native_id: int | None
+    """The kernel's number, which traces carry too; unknown for threads that ran before and never called."""
+    name: str | None
+    stack: tuple[tuple[int, int], ...] = ()
+    """(code, line)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """A line, or a whole code object, that was too hot to be logged any longer."""
+
+    time_ns: int
+    code: int
+    line: int
+    """0 for the whole code object, calls and returns included."""
+    group: int
+    """Muted lines of one code with the same group are not told apart any more; 0 for a whole code object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What an event costs on this machine, in nanoseconds, measured when the log began."""
+
+    line_ns: float = 0.0
+    call_ns: float = 0.0
+    """Of a call, and again of a return."""
+    muted_line_ns: float = 0.0
+    skipped_call_ns: float = 0.0
+    """Of a call that is not logged: of code that is muted whole, or not the user's."""
+    plain_line_ns: float = 5.0
+    """How long a cheap line takes when nothing is logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineEvents:
+    """The log of a window. Times are those of `time.perf_counter_ns`."""
+
+    start_ns: int
+    stop_ns: int
+    times: "array[int]"
+    threads: "array[int]"
+    """Indices into `thread_starts`; within one thread events are in order of time."""
+    codes: "array[int]"
+    """Indices into `places`."""
+    numbers: "array[int]"
+    places: tuple[CodePlace, ...]
+    thread_starts: tuple[ThreadStart, ...]
+    mutes: tuple[Mute, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+    incomplete: tuple[str, ...] = ()
+    """What is missing and why, a sentence each."""
+
+    def __len__(self) -> int:
+        return len(self.times)
