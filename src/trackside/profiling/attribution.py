@@ -47,7 +47,7 @@ class Attribution:
     cpu_ns: dict[str, float]
     total_device_ns: float
     row_line: Ints = field(repr=False)
-    """For every row of the trace a number in `known`, or below -1 for a bucket; -1 for rows not asked about."""
+    """For every row on a device a number in `known`, or below -1 for a bucket; -1 for all others."""
     known: list[Line] = field(repr=False)
 
     @property
