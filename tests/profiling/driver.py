@@ -1,12 +1,13 @@
 """Starts a program as the command line does, and ends as it ends: python driver.py TOLD TARGET [ARGUMENT …].
 
-TOLD is a JSON object: `sources`, where to find us; `report`, the file for how it ended; `module`; and what else `launch`
-takes. It is no variable of the environment, since the program would see that.
+TOLD is a JSON object: `sources`, where to find us; `report`, the file for how it ended; `module`; and what
+else `launch` takes. It is no variable of the environment, since the program would see that.
 """
 
 import dataclasses
 import json
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,13 @@ def main() -> int:
         on_message=messages.append,
         **told,
     )
-    said = {**dataclasses.asdict(ended), "messages": messages, "left": os.listdir("/proc/self/fd")}
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    said = {
+        **dataclasses.asdict(ended),
+        "messages": messages,
+        "open": len(os.listdir("/proc/self/fd")),
+        "peak_mb": peak_mb,
+    }
     report.write_text(json.dumps(said))
     return end_as(ended)
 

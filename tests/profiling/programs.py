@@ -1,4 +1,4 @@
-"""Small programs, each with one way in which a stand-in for `python` could differ from it."""
+"""Small programs on how one is found, started and ended, where a stand-in for `python` could differ."""
 
 import io
 import os
@@ -6,7 +6,7 @@ import zipfile
 from dataclasses import dataclass, field
 from textwrap import dedent
 
-__all__ = ["PROGRAMS", "Case"]
+__all__ = ["STARTS_AND_ENDS", "Case", "script"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Case:
     """What it ends with, where that is the point."""
 
 
-def _script(name: str, source: str, code: int | None = None, **more: object) -> Case:
+def script(name: str, source: str, code: int | None = None, **more: object) -> Case:
     return Case(name, {"prog.py": dedent(source)}, code=code, **more)  # type: ignore[arg-type]
 
 
@@ -50,21 +50,23 @@ _STATE = """
 import sys
 print(sys.flags, sys.warnoptions, sys._xoptions, sys.getrecursionlimit(), sys.getswitchinterval())
 print(sys.path, sys.meta_path, sys.path_hooks, sorted(sys.path_importer_cache))
-print(sys.gettrace(), sys.getprofile(), sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__)
+print(sys.gettrace(), sys.getprofile(), sys.excepthook is sys.__excepthook__)
 print(sys.executable, sys.prefix, sys.base_prefix, sys.dont_write_bytecode, sys.pycache_prefix)
 for stream in (sys.stdin, sys.stdout, sys.stderr):
-    print(stream.encoding, stream.errors, stream.line_buffering, stream.write_through, stream.isatty(), stream.newlines)
+    print(stream.encoding, stream.errors, stream.line_buffering, stream.write_through, stream.isatty())
 import os
-print(os.getcwd(), os.umask(0o22), os.nice(0), sorted(os.sched_getaffinity(0)) == sorted(os.sched_getaffinity(0)))
-print(os.path.samefile(f"/proc/{os.getpid()}/cwd", "."), len(os.listdir("/proc/self/task")))
-import gc, signal, warnings, builtins, threading, resource, codecs, locale
+print(os.getcwd(), os.umask(0o22), os.nice(0), os.sched_getaffinity(0))
+print(os.getpgid(0) == os.getpgid(os.getppid()), os.getsid(0) == os.getsid(os.getppid()))
+print("threads", len(os.listdir("/proc/self/task")), "first file", open(__file__).fileno())
+import gc, signal, warnings, builtins, threading, resource, locale
 print(gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.callbacks)
-print([(number, signal.getsignal(number)) for number in sorted(signal.valid_signals()) if callable(signal.getsignal(number)) is False])
-print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.pthread_sigmask(signal.SIG_BLOCK, []))
+print([getattr(signal.getsignal(number), "name", "python") for number in sorted(signal.valid_signals())])
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 print(signal.getitimer(signal.ITIMER_REAL), signal.set_wakeup_fd(-1))
 print(warnings.filters, sorted(dir(builtins)))
-print([thread.name for thread in threading.enumerate()], threading.active_count(), threading.gettrace(), threading.getprofile())
-print([resource.getrlimit(getattr(resource, name)) for name in sorted(dir(resource)) if name.startswith("RLIMIT")])
+print([thread.name for thread in threading.enumerate()], threading.gettrace(), threading.getprofile())
+print([resource.getrlimit(limit) for name, limit in vars(resource).items() if name.startswith("RLIMIT")])
 print(locale.setlocale(locale.LC_ALL), locale.getpreferredencoding(False), sys.getfilesystemencodeerrors())
 """
 
@@ -89,43 +91,13 @@ if os.fork() == 0:
 os.wait()
 """
 
-_POOL = """
-import multiprocessing, sys
-
-class Item:
-    def __init__(self, value): self.value = value
-    def __eq__(self, other): return self.value == other.value
-
-def double(item): return Item(2 * item.value), __name__ in ("__main__", "__mp_main__")
-
-if __name__ == "__main__":
-    context = multiprocessing.get_context("{method}")
-    with context.Pool(2) as pool:
-        print([(item.value, there) for item, there in pool.map(double, [Item(1), Item(2)])])
-    process = context.Process(target=sys.exit, args=(5,))
-    process.start(); process.join()
-    print(process.exitcode)
-"""
-
-_SHADOWS = (
-    "json",
-    "random",
-    "threading",
-    "struct",
-    "socket",
-    "logging",
-    "uuid",
-    "trackside",
-    "nothing",
-    "greedy",
-)
-
 _MODULE_STATE = """
 import sys
 print(__name__, __package__, __spec__.name, __spec__.origin, __file__, sys.argv, sys.path)
 from . import other
 from .other import WORD
-print(WORD, other.__name__, sys.modules["__main__"].__dict__ is globals(), sys._getframe().f_back.f_code.co_name)
+print(WORD, other.__name__, sys.modules["__main__"].__dict__ is globals())
+print(sys._getframe().f_back.f_code.co_name)
 raise SystemExit(4)
 """
 
@@ -139,33 +111,27 @@ _PACKAGE: dict[str, str | bytes] = {
 
 _NOT_UTF8 = os.fsdecode(b"caf\xe9.py")
 
-PROGRAMS = (
-    _script("main module", _MAIN, words=("prog.py", "--lr", "0.1", "", "a b", "--", "-m", "\udce9")),
-    _script("main module with annotations", "x: int = 1\n" + _MAIN),
-    _script("state of the interpreter", _STATE),
+STARTS_AND_ENDS = (
+    script("main module", _MAIN, words=("prog.py", "--lr", "0.1", "", "a b", "--", "-m", "\udce9")),
+    script("main module with annotations", "x: int = 1\n" + _MAIN),
+    script("state of the interpreter", _STATE),
     *(
-        _script(f"state with {' '.join(options)}", _STATE, options=options)
+        script(f"state with {' '.join(options)}", _STATE, options=options)
         for options in [
-            ("-u",),
-            ("-O", "-W", "error"),
-            ("-P",),
-            ("-X", "dev"),
-            ("-X", "utf8=0", "-B"),
-            ("-sq", "-X", "frozen_modules=off"),
+            ("-u", "-OO", "-W", "error", "-X", "dev"),
+            ("-PsB", "-X", "utf8=0", "-X", "frozen_modules=off"),
         ]
     ),
-    _script("state with PYTHONSAFEPATH", _STATE, environment={"PYTHONSAFEPATH": "1"}),
-    _script("state in the C locale", _STATE, environment={"LC_ALL": "C"}),
-    _script("state in another encoding", _STATE, environment={"PYTHONIOENCODING": "latin-1"}),
-    _script("environment", _ENVIRONMENT),
-    _script("environment with a locale", _ENVIRONMENT, environment={"LC_CTYPE": "C.UTF-8", "LANG": "C"}),
-    _script("environment with an empty path", _ENVIRONMENT, environment={"PYTHONPATH": ""}),
-    _script("environment that is no text", _ENVIRONMENT, environment={"ODD": "\udcff", "PYTHONPATH": ":x::"}),
-    _script("open files", _DESCRIPTORS),
+    script("state with PYTHONSAFEPATH", _STATE, environment={"PYTHONSAFEPATH": "1"}),
+    script("state in the C locale", _STATE, environment={"LC_ALL": "C", "PYTHONIOENCODING": "latin-1"}),
+    script("environment", _ENVIRONMENT),
+    script("environment with a locale", _ENVIRONMENT, environment={"LC_CTYPE": "C.UTF-8", "LANG": "C"}),
+    script("environment with an empty path", _ENVIRONMENT, environment={"PYTHONPATH": ""}),
+    script("environment that is no text", _ENVIRONMENT, environment={"ODD": "\udcff", "PYTHONPATH": ":x::"}),
+    script("open files", _DESCRIPTORS),
     # Files and names
     Case("no such file", {}, ("nothing-here.py",), code=2),
     Case("empty script", {"prog.py": ""}),
-    Case("empty name", {}, ("",)),
     Case("name with spaces", {"a b/c d.py": _MAIN}, ("a b/c d.py",)),
     Case("name that is no text", {_NOT_UTF8: _MAIN}, (_NOT_UTF8,)),
     Case("name without a suffix", {"train": _MAIN}, ("./train",)),
@@ -197,7 +163,7 @@ PROGRAMS = (
     Case("null bytes", {"prog.py": b"print(1)\0\n"}, code=1),
     Case("syntax error", {"prog.py": "def f(:\n    pass\n"}, code=1),
     Case("indentation error", {"prog.py": "if 1:\n\tpass\n        pass\n"}, code=1),
-    _script("names in annotations are looked up", "def f(x: undefined): pass\n", 1),
+    script("names in annotations are looked up", "def f(x: undefined): pass\n", 1),
     Case(
         "chdir, then files by relative names",
         {
@@ -222,7 +188,7 @@ PROGRAMS = (
         ("-m", "cProfile", "-o", "/dev/null", "prog.py"),
     ),
     # Ends
-    _script(
+    script(
         "chained exceptions",
         """
         def f():
@@ -238,14 +204,15 @@ PROGRAMS = (
         """,
         1,
     ),
-    _script(
+    script(
         "exception group",
         """
-        raise ExceptionGroup("several", [ValueError(1), ExceptionGroup("inner", [TypeError("x"), OSError(2, "no")])])
+        inner = ExceptionGroup("inner", [TypeError("x"), OSError(2, "no")])
+        raise ExceptionGroup("several", [ValueError(1), inner])
         """,
         1,
     ),
-    _script(
+    script(
         "excepthook",
         """
         import sys, traceback
@@ -256,29 +223,26 @@ PROGRAMS = (
         """,
         1,
     ),
-    _script("excepthook that fails", "import sys\nsys.excepthook = lambda *how: {}['no']\n1 / 0\n", 1),
-    _script("tracebacklimit", "import sys\nsys.tracebacklimit = 0\n1 / 0\n", 1),
-    _script("keyboard interrupt", "raise KeyboardInterrupt\n", -2),
-    _script("keyboard interrupt within", "try:\n    1 / 0\nfinally:\n    raise KeyboardInterrupt('x')\n", -2),
+    script("excepthook that fails", "import sys\nsys.excepthook = lambda *how: {}['no']\n1 / 0\n", 1),
+    script("tracebacklimit", "import sys\nsys.tracebacklimit = 0\n1 / 0\n", 1),
+    script("keyboard interrupt", "try:\n    1 / 0\nfinally:\n    raise KeyboardInterrupt('x')\n", -2),
     *(
-        _script(f"exit with {what}", f"import sys\nsys.exit({what})\n", code)
+        script(f"exit with {what}", f"import sys\nsys.exit({what})\n", code)
         for what, code in [
             ("", 0),
             ("3", 3),
-            ("None", 0),
             ("'text'", 1),
-            ("256", 0),
             ("-1", 255),
             ("(1, 2)", 1),
         ]
     ),
-    _script(
+    script(
         "exit from a function",
         "def f():\n    try:\n        exit(6)\n    finally:\n        print('last')\nf()\n",
         6,
     ),
-    _script("_exit", "import os, atexit\natexit.register(print, 'no')\nprint('lost')\nos._exit(7)\n", 7),
-    _script(
+    script("_exit", "import os, atexit\natexit.register(print, 'no')\nprint('lost')\nos._exit(7)\n", 7),
+    script(
         "exit in a thread",
         """
         import threading, sys
@@ -289,7 +253,7 @@ PROGRAMS = (
         """,
         0,
     ),
-    _script(
+    script(
         "threads are waited for",
         """
         import threading, time
@@ -301,7 +265,7 @@ PROGRAMS = (
         print("main is done")
         """,
     ),
-    _script(
+    script(
         "order of exit handlers",
         """
         import atexit, sys, threading, time
@@ -318,7 +282,7 @@ PROGRAMS = (
         1,
     ),
     *(
-        _script(
+        script(
             f"killed by {name}",
             f"""
             import signal
@@ -332,18 +296,16 @@ PROGRAMS = (
             ("SIGKILL", 9),
             ("SIGTERM", 15),
             ("SIGSEGV", 11),
-            ("SIGABRT", 6),
             ("SIGHUP", 1),
-            ("SIGUSR1", 10),
         ]
     ),
-    _script(
+    script(
         "faulthandler",
         "import faulthandler, signal\nfaulthandler.enable()\n"
         "def f(): signal.raise_signal(signal.SIGSEGV)\nf()\n",
         -11,
     ),
-    _script(
+    script(
         "own signal handlers",
         """
         import signal
@@ -353,182 +315,5 @@ PROGRAMS = (
         signal.raise_signal(signal.SIGINT)
         """,
         -2,
-    ),
-    # Input, output
-    _script(
-        "binary output",
-        "import os, sys\nsys.stdout.buffer.write(bytes(range(256)) * 99)\nos.write(2, b'\\xff\\0\\n')\n",
-    ),
-    _script(
-        "stdin",
-        "import sys\nprint(ascii(sys.stdin.read()), sys.stdin.fileno())\n",
-        stdin=b"line\nf\xc3\xa9\xff\n",
-    ),
-    _script("input and prompt", "print(input('prompt> '))\n", stdin=b"answer\n"),
-    _script("full device", "import sys\nsys.stdout = open('/dev/full', 'w')\nprint('x')\n"),
-    _script("closed stdout", "import os\nos.close(1)\nprint('x')\n", 120),
-    # What libraries look at
-    _script(
-        "pickles of classes in main",
-        """
-        import dataclasses, enum, inspect, pickle, typing
-        @dataclasses.dataclass
-        class Point:
-            x: "int"
-            other: "Point | None" = None
-        class Colour(enum.Enum):
-            RED = 1
-        print(pickle.loads(pickle.dumps([Point(1, Point(2)), Colour.RED])), pickle.dumps(Point(1)))
-        print(inspect.getsource(Point), typing.get_type_hints(Point), inspect.getmodule(Point).__name__)
-        """,
-    ),
-    _script(
-        "recursion",
-        """
-        import sys
-        def depth(n=1):
-            try:
-                return depth(n + 1)
-            except RecursionError:
-                return n
-        print(depth())
-        sys.setrecursionlimit(300)
-        print(depth())
-        def forever(): forever()
-        forever()
-        """,
-        1,
-    ),
-    _script(
-        "warnings",
-        """
-        import warnings
-        def f(level): warnings.warn("look", UserWarning, stacklevel=level)
-        for level in (1, 2, 3, 9):
-            f(level)
-        warnings.warn("old", DeprecationWarning)
-        print("\\d")
-        """,
-    ),
-    _script("stacks", "import inspect, traceback\ntraceback.print_stack()\nprint(len(inspect.stack(0)))\n"),
-    _script(
-        "tracing",
-        """
-        import sys
-        def trace(frame, event, argument):
-            print(event, frame.f_code.co_name)
-            return trace
-        sys.settrace(trace); sys.setprofile(lambda frame, event, argument: None)
-        def f(): return 1
-        f()
-        """,
-    ),
-    Case(
-        "own modules of known names",
-        {
-            "prog.py": f"for name in {_SHADOWS}:\n    print(name, vars(__import__(name)).get('WHOSE'))\n",
-            **{f"{name}.py": "WHOSE = 'the program'\n" for name in _SHADOWS},
-        },
-    ),
-    Case(
-        "own types module",
-        {"types.py": "WHOSE = 'the program'\n", "prog.py": "import types\nprint(types.WHOSE)\nimport enum\n"},
-    ),
-    Case(
-        "libraries behind an own module",
-        {
-            "prog.py": "import json, importlib.machinery, collections.abc, xml.dom, concurrent.futures\n"
-            "print(json.dumps([1]), importlib.machinery.SOURCE_SUFFIXES, importlib.util, collections.abc.Mapping)\n",
-            "random.py": "raise ImportError('the random module of the program')\n",
-        },
-    ),
-    Case(
-        "sitecustomize of the environment",
-        {
-            "site/sitecustomize.py": "import sys, os\nprint('site', __name__, __file__, sys.path, os.environ.get('PYTHONPATH'))\n"
-            "import atexit\natexit.register(print, 'site is last')\n",
-            "prog.py": "import sys\nprint(sys.modules['sitecustomize'].__file__)\n",
-        },
-        environment={"PYTHONPATH": "site"},
-    ),
-    *(
-        Case(
-            f"sitecustomize with {what}",
-            {"site/sitecustomize.py": what, "prog.py": "print('runs')\n"},
-            environment={"PYTHONPATH": "site"},
-        )
-        for what in (
-            "1 / 0",
-            "import no_such_module",
-            "def f(:",
-            "import sitecustomize\nprint(vars(sitecustomize).keys())",
-        )
-    ),
-    Case(
-        "sitecustomize beside the script",
-        {
-            "sitecustomize.py": "print('not at the start')\n",
-            "prog.py": "print('first')\nimport sitecustomize\n",
-        },
-    ),
-    # Processes
-    *(
-        Case(f"pool by {method}", {"prog.py": _POOL.replace("{method}", method)})
-        for method in ("fork", "spawn", "forkserver")
-    ),
-    Case(
-        "spawn from a module",
-        {"app/__init__.py": "", "app/run.py": _POOL.replace("{method}", "spawn")},
-        ("-m", "app.run"),
-    ),
-    _script(
-        "fork that ends as a program does",
-        """
-        import atexit, os, sys
-        atexit.register(lambda: print("handler", flush=True))
-        if os.fork() == 0:
-            sys.exit(3)
-        print(os.waitstatus_to_exitcode(os.wait()[1]))
-        """,
-    ),
-    _script(
-        "fork that outlives it",
-        """
-        import os, time
-        parent = os.getpid()
-        if os.fork() == 0:
-            while os.getppid() == parent:
-                time.sleep(0.01)
-            open("orphan.part", "w").write("still here")
-            os.rename("orphan.part", "orphan")
-            os._exit(0)
-        print("gone first")
-        """,
-    ),
-    _script(
-        "closing all descriptors",
-        """
-        import os
-        os.closerange(3, 4096)
-        files = [open(f"file{n}", "w") for n in range(20)]
-        print([file.fileno() for file in files])
-        for file in files:
-            file.write("mine")
-        """,
-    ),
-    _script(
-        "exec of another program",
-        "import os, sys\nos.execv(sys.executable, [sys.executable, '-c', 'import sys; print(sys.path)'])\n",
-    ),
-    _script(
-        "functions replaced that we use",
-        """
-        import builtins, os, posix, sys
-        def fail(*arguments, **options): raise RuntimeError("not yours")
-        builtins.open = builtins.__import__ = os.open = os.write = os.getpid = posix.open = posix.getpid = fail
-        sys.modules.clear()
-        sys.path = None
-        sys.stdout.write("done")
-        """,
     ),
 )

@@ -1,7 +1,7 @@
-"""A program behaves the same with us inside as without: each is run by `python` and by the launcher, and compared."""
+"""A program with us inside behaves as without: each is run by `python` and by the launcher, and compared."""
 
+import importlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,16 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.processes import until
-from tests.profiling.programs import PROGRAMS, Case
-
-DRIVER = Path(__file__).parent / "driver.py"
-ENVIRONMENT = {
-    "PATH": os.environ["PATH"],
-    "HOME": os.environ.get("HOME", "/"),
-    "PYTHONDONTWRITEBYTECODE": "1",
-}
+from tests.profiling.launching import DRIVER, ENVIRONMENT
+from tests.profiling.programs import STARTS_AND_ENDS, Case
+from tests.profiling.programs_at_work import WORK
 
 
 @dataclass
@@ -89,7 +83,7 @@ def comparable(output: bytes) -> bytes:
 NEVER_CLOSED = {"_exit", "exec of another program", "functions replaced that we use"}
 
 
-@pytest.mark.parametrize("case", PROGRAMS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*STARTS_AND_ENDS, *WORK], ids=lambda case: case.name)
 def test_a_program_with_us_inside_is_the_same_program(case: Case, tmp_path: Path, sources: Path) -> None:
     plain = plainly(case, tmp_path)
     ours, report = through_us(case, tmp_path, sources)
@@ -106,3 +100,37 @@ def test_a_program_with_us_inside_is_the_same_program(case: Case, tmp_path: Path
     closed = (plain.code >= 0 or "interrupt" in case.name) and case.name not in NEVER_CLOSED
     assert (report["finished"], len(captured)) == (closed, int(closed)), report["trouble"]
     assert (report["lost"], report["garbled"]) == (0, 0)
+
+
+# Python loads these before any file of their name, so a program cannot have its own.
+BUILT_IN = {"_operator", "atexit"}
+
+
+def modules_of_a_program(tmp_path: Path, sources: Path, capture: str) -> set[str]:
+    """Those that a program finds at its start, and would not find without us."""
+    case = Case("modules", {"prog.py": "import sys\nprint(*sys.modules)\n"})
+    plain = set(plainly(case, tmp_path).stdout.decode().split())
+    ours = set(through_us(case, tmp_path, sources, capture)[0].stdout.decode().split())
+    assert plain <= ours
+    return ours - plain
+
+
+def test_a_program_finds_no_module_of_ours_at_its_start(tmp_path: Path, sources: Path) -> None:
+    assert modules_of_a_program(tmp_path, sources, "nothing") == BUILT_IN
+
+
+def test_of_what_a_capture_imports_the_program_finds_only_c_modules(tmp_path: Path, sources: Path) -> None:
+    more = modules_of_a_program(tmp_path, sources, "greedy") - BUILT_IN
+    assert {"_json", "_socket"} <= more
+    for name in more:
+        origin = importlib.import_module(name).__spec__.origin  # type: ignore[union-attr]
+        assert name in sys.stdlib_module_names
+        assert origin == "built-in" or str(origin).endswith(".so")
+
+
+def test_an_installed_capture_leaves_bytecode_only_where_ours_is(tmp_path: Path, sources: Path) -> None:
+    files = {"prog.py": "import near\n", "near.py": ""}
+    case = Case("bytecode", files, environment={"PYTHONDONTWRITEBYTECODE": ""})
+    plain = plainly(case, tmp_path)
+    assert through_us(case, tmp_path, sources)[0].files.keys() == plain.files.keys()
+    assert len(plain.files) == 3

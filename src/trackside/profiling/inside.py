@@ -1,12 +1,13 @@
-"""The part of us inside the program's process: begins the capture before its first line, ends it after its last.
+"""The part of us in the program's process: begins the capture before its first line, ends it after its last.
 
-The end is an exit handler, registered before any of the program's and so run after all of them: after an uncaught
-exception was printed, after `sys.exit`, after threads were waited for. A program that ends by `os._exit`, a signal
-or `exec` has no such moment; neither has a process that it forked.
+The end is an exit handler, registered before any of the program's and so run after all of them: after an
+uncaught exception was printed, after `sys.exit`, after threads were waited for. A program that ends by
+`os._exit`, a signal or `exec` has no such moment; neither has a process that it forked.
 
-Whatever is imported for us is hidden from the program again, since a folder may hold a `json.py` or a `trackside.py`
-of its own. So a capture imports all it needs of the standard library and of ours at the top of its modules, and what
-it does to the program's own modules it does through `sys.modules`. Here, only built-in modules are used.
+Whatever is imported for us is hidden from the program again, since its folder may hold a `json.py` or a
+`trackside.py`. So a capture imports what it needs of the standard library and of ours at the top of its
+modules, or at its end, and nothing else; what it does to the program's own modules it does through
+`sys.modules`. Here, only built-in modules are used.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _open, _write, _close, _getpid = posix.open, posix.write, posix.close, posix.get
 class Messages:
     """The way to the launcher: a named pipe, open only while something is said.
 
-    An open descriptor would be one too many in the program's numbering; and one that the program closed, and got
-    again for a file of its own, would have us write into that file.
+    An open descriptor would be one too many in the program's numbering; and one that the program closed, and
+    got again for a file of its own, would have us write into that file.
     """
 
     def __init__(self, path: str) -> None:
@@ -116,11 +117,11 @@ def begin(handed_over: str, modules: dict[str, ModuleType], finders: dict[str, A
 
 
 class _Unseen:
-    """Exit handlers registered inside the `with` block are not seen by a trace or profile function of the program's.
+    """Hides exit handlers that are registered inside the `with` block from the program's trace function.
 
-    They run from the last registered to the first, so the program's come before all of ours. Those that take its
-    functions away and put them back are C functions: what is written in Python would itself be seen. A profiler that
-    is no function (cProfile's) cannot be put back, and is not.
+    Handlers run from the last registered to the first, so the program's come before all of ours. Those that
+    take its trace and profile functions away and put them back are C functions: what is written in Python
+    would itself be seen. A profiler that is no function (cProfile's) cannot be put back, and is not.
     """
 
     def __enter__(self) -> None:
@@ -128,7 +129,8 @@ class _Unseen:
         self._profiles: list[Any] = []
         nothing: list[None] = []
         atexit.register(nothing.extend, map(sys.setprofile, filter(callable, self._profiles)))
-        atexit.register(nothing.extend, map(sys.settrace, filter(callable, self._traces)))
+        put_back: Any = sys.settrace
+        atexit.register(nothing.extend, map(put_back, filter(callable, self._traces)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -152,9 +154,9 @@ def _finish(
         # Also Ctrl-C: the program is over, and how it ended is decided.
         _note(folder, "did not end in order", error)
     if getattr(sys, "last_type", None) is KeyboardInterrupt:
-        # Python remembers that the program ended by it, to end by SIGINT itself, until a text is next executed;
-        # a capture may have done so, by importing dataclasses for one. So it is reminded.
-        try:
+        # Python remembers that the program ended by it, to end by SIGINT itself, until a text is next
+        # executed; a capture may have done that, by importing dataclasses for one. So it is reminded.
+        try:  # noqa: SIM105 - contextlib is not built in
             exec("raise KeyboardInterrupt")
         except KeyboardInterrupt:
             pass
@@ -194,7 +196,7 @@ class _OwnModules:
         self._put_back(self._theirs, self._their_finders)
 
     def _put_back(self, modules: dict[str, ModuleType], finders: dict[str, Any]) -> None:
-        # Packages first: what lies in a hidden one must be hidden too, or the program's own would not have it.
+        # Packages first: what lies in a hidden one is hidden too, or the program's own would not have it.
         for name, module in sorted(sys.modules.items()):
             if modules.get(name) is module:
                 continue
@@ -211,14 +213,16 @@ class _OwnModules:
         if top == "trackside":
             return True
         file = getattr(module, "__file__", None)
-        known = top in sys.stdlib_module_names and isinstance(file, str) and top != "__main__"
-        return known and not file.startswith(tuple(f"{place}/" for place in self._path))
+        if top not in sys.stdlib_module_names or not isinstance(file, str):
+            return False
+        return not file.startswith(tuple(f"{place}/" for place in self._path))
 
 
 def _can_be_hidden(name: str, module: ModuleType) -> bool:
     """Whether the program may load it anew: a Python file of ours or of the standard library.
 
-    Built-in and frozen modules come before any file of that name. Extension modules may refuse to be loaded twice.
+    Built-in and frozen modules come before any file of that name. Extension modules may refuse to be loaded
+    twice.
     """
     top = name.partition(".")[0]
     if top != "trackside" and top not in sys.stdlib_module_names:

@@ -1,8 +1,9 @@
 """Runs a program in a child process with a capture inside, and waits for it as its shell would.
 
-The child is what `python train.py a b` would be: same interpreter, directory, environment, terminal, process group and
-open files. What differs, and cannot be helped: its parent is this process, it dies with it, `/proc/PID/environ` shows
-two variables by which we came in, and `python -v` and `-X importtime` show what we imported.
+The child is what `python train.py a b` would be: same interpreter, directory, environment, terminal, process
+group and open files. What differs, and cannot be helped: its parent is this process, and it dies with it;
+`/proc/PID/environ` shows two variables by which we came in; `sys.modules` has some built-in modules more;
+`python -v` and `-X importtime` show what we imported.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ def launch(
 ) -> Ended:
     """Run a program to its end.
 
-    To be called in the main thread, where signals can be passed on; the program is killed when the thread that
-    called this ends.
+    To be called in the main thread, where signals can be passed on; the program is killed when the thread
+    that called this ends.
 
     Args:
-        capture: `module:function`, called in the program's process with an `inside.Setting` before the program's
-            first line; what it returns is a context manager around the program.
+        capture: `module:function` of ours, called in the program's process with an `inside.Setting` before
+            the program's first line; what it returns is a context manager around the program.
         configuration: what the capture is told: numbers, texts, None, in lists and dicts.
         folder: where its results go.
         on_message: gets every message of the capture as it comes.
@@ -163,7 +164,7 @@ def _start(
     command: list[str], handed_over: Path, stdout: int | None, prepare: Callable[[], None]
 ) -> subprocess.Popen[bytes]:
     try:
-        # close_fds: a descriptor that a shell opened for the program is the program's; ours close by themselves.
+        # close_fds: what a shell opened for the program is the program's; ours close by themselves.
         return subprocess.Popen(
             command, env=_environment(handed_over), stdout=stdout, close_fds=False, preexec_fn=prepare
         )

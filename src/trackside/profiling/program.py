@@ -1,14 +1,14 @@
 """What to run, and the command line by which Python itself would run it.
 
-The program is started as `python train.py a b` or `python -m package.module a b`, so `__main__`, `sys.argv`,
-`sys.path`, tracebacks, exit codes and all else are Python's own. Our code comes in before its first line, through
-`startup/sitecustomize.py`.
+It is started as `python train.py a b` or `python -m package.module a b`, so `__main__`, `sys.argv`,
+`sys.path`, tracebacks, exit codes and all else are Python's own. Our code comes in before its first line,
+through `startup/sitecustomize.py`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trackside.records.errors import TracksideError
@@ -19,6 +19,8 @@ __all__ = ["Program", "interpreter_options"]
 # options, what follows being the program.
 _WITH_VALUE, _LAST = "WX", "cm"
 _LONG_WITH_VALUE = "--check-hash-based-pycs"
+# Isolated, without the environment, without site: the ways in for us.
+_SHUT = "IES"
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Program:
                 f"a script's name is needed; Python would take {self.target!r} for an option",
                 f"give it with its folder: ./{self.target}",
             )
-        for option in options:
-            if not option.startswith("--") and (shut := set(_letters(option)) & set("IES")):
+        for letters, _ in _read(options):
+            if shut := set(letters) & set(_SHUT):
                 raise TracksideError(
                     "unsupported",
                     f"the interpreter was started with -{min(shut)}, and so ignores PYTHONPATH or "
@@ -62,31 +64,26 @@ def interpreter_options(words: Sequence[str] | None = None) -> tuple[str, ...]:
     Args:
         words: the command line, `sys.orig_argv` if left out.
     """
-    rest = list(sys.orig_argv if words is None else words)[1:]
     options: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] != "-":
-        word = rest.pop(0)
-        if word.startswith("--"):
-            options.append(word)
-            if word == _LONG_WITH_VALUE and rest:
-                options.append(rest.pop(0))
-            continue
-        letters = _letters(word)
-        if letters[-1:] == "m":
-            return (*options, f"-{letters[:-1]}") if letters != "m" else tuple(options)
-        if letters[-1:] == "c":
-            return ()
-        options.append(word)
-        if letters[-1:] in tuple(_WITH_VALUE) and len(word) == 1 + len(letters) and rest:
-            options.append(rest.pop(0))
+    for letters, read in _read((sys.orig_argv if words is None else words)[1:]):
+        if letters.endswith("m"):
+            return (*options, f"-{letters[:-1]}") if len(letters) > 1 else tuple(options)
+        options += read
     return ()
 
 
-def _letters(word: str) -> str:
-    """The option letters of one word, up to the first whose value is the rest of it."""
-    letters = ""
-    for letter in word[1:]:
-        letters += letter
-        if letter in _WITH_VALUE + _LAST:
-            break
-    return letters
+def _read(words: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """The options that a line begins with: the letters of each, none for a long one, and its words."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        word = words[at]
+        letters, count = "", 2 if word == _LONG_WITH_VALUE else 1
+        for place, letter in enumerate(word[1:] if not word.startswith("--") else "", 2):
+            letters += letter
+            if letter in _WITH_VALUE + _LAST:
+                count += place == len(word) and letter in _WITH_VALUE
+                break
+        yield letters, words[at : at + count]
+        if letters[-1:] in tuple(_LAST):
+            return
+        at += count

@@ -1,8 +1,8 @@
 """Passes on to the program what signals it would have got, each once, and tells the launcher of its end.
 
-A signal that was sent to the launcher alone is passed on. One that its whole process group got (Ctrl-C at a terminal,
-`kill -TERM -GROUP`, torchrun, Slurm, systemd) has reached the program already. To tell the two apart there is a
-witness: a process in the same group that blocks all signals and, when asked, says which ones came.
+A signal that was sent to the launcher alone is passed on. One that its whole process group got (Ctrl-C at a
+terminal, `kill -TERM -GROUP`, torchrun, Slurm, systemd) has reached the program already. To tell the two
+apart there is a witness: a process in the same group that blocks all signals and says which it was sent.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ PASSED_ON = (
 # A sender that goes from process to process needs a moment to come to the witness. The program gets what is
 # passed on later by as much.
 _SETTLE_S = 0.02
-# How long a signal that the witness saw and the launcher has not yet looked at, or the other way round, belongs
-# to the next look.
+# How long a signal that the witness saw, and the launcher has not yet taken, is taken for the same.
 _SAME_S = 1.0
 _ANSWER_S = 5.0
 
@@ -70,12 +69,13 @@ class Relay:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # First, while ends of processes are heard of whatever was so before.
+        if self._witness is not None:
+            self._witness.end()
         with self._held():
             for number, before in self._before.items():
                 signal.signal(number, before)
             self._before.clear()
-        if self._witness is not None:
-            self._witness.end()
         os.close(self._came)
         os.close(self._note)
 
@@ -92,8 +92,8 @@ class Relay:
     def starting(self) -> Iterator[Callable[[], None]]:
         """For the block that starts the program: what the new process must call between fork and exec.
 
-        Signals wait meanwhile: one that came to the new process before exec would be taken by a handler that is
-        about to vanish.
+        Signals wait meanwhile: one that came to the new process before exec would be taken by a handler that
+        is about to vanish.
         """
         launcher = os.getpid()
 

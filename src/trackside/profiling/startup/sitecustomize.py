@@ -1,8 +1,8 @@
 """Python imports this before a profiled program's first line: the launcher put this folder on PYTHONPATH.
 
 It takes away every trace of that, lets the sitecustomize that Python would have found run, and hands over to
-`trackside.profiling.inside`. Only modules that every interpreter has loaded by now are used, since a program may
-have modules of its own under any other name.
+`trackside.profiling.inside`. Only modules that every interpreter has loaded by now are used, since a program
+may have modules of its own under any other name.
 """
 
 import os
