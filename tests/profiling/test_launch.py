@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.profiling.launching import ENVIRONMENT, Starter
 from trackside.profiling.inside import MAX_MESSAGE_BYTES, Messages
 from trackside.profiling.launch import launch
 from trackside.profiling.program import Program
+from trackside.records.errors import TracksideError
 from trackside.workload.supervisor import descendants
 
 # A capture that is a context manager and no more.
@@ -126,6 +128,18 @@ def test_a_message_never_waits_for_a_reader(tmp_path: Path) -> None:
 def test_a_message_that_could_be_torn_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"at most {MAX_MESSAGE_BYTES}"):
         Messages(str(tmp_path)).send("long", text="x" * MAX_MESSAGE_BYTES)
+
+
+def test_a_forked_process_says_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    messages = Messages(str(tmp_path / "pipe"))
+    if (pid := os.fork()) == 0:
+        os._exit(int(messages.send("from a fork")))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert messages.send("from here")
+    assert [json.loads(line)["kind"] for line in os.read(reading, 65536).splitlines()] == ["from here"]
+    os.close(reading)
 
 
 def test_the_launcher_hears_what_the_capture_says(started: Starter) -> None:
@@ -273,6 +287,22 @@ def test_an_error_of_ours_while_the_program_runs_ends_the_program(tmp_path: Path
         launch(Program(str(tmp_path / "prog.py")), NULL, {}, tmp_path, on_message=fail, options=())
     assert len(pids) >= 2  # the program and the witness
     assert gone(pids)
+
+
+def test_an_interpreter_that_cannot_be_started_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(TracksideError, match=r"cannot start .*No such file") as caught:
+        launch(Program("prog.py"), NULL, {}, tmp_path, options=())
+    assert caught.value.kind == "unsupported"
+
+
+def test_no_room_for_the_hand_over_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nothing"))
+    with pytest.raises(TracksideError, match="cannot make a temporary folder") as caught:
+        launch(Program("prog.py"), NULL, {}, tmp_path, options=())
+    assert "TMPDIR" in caught.value.remedy
 
 
 # -- torch ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,46 +101,37 @@ def launch(
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    with (
-        tempfile.TemporaryDirectory(prefix="trackside-", ignore_cleanup_errors=True) as name,
-        Relay() as relay,
-    ):
-        handed_over = Path(name)
-        handed = {"capture": capture, "configuration": dict(configuration), "folder": str(folder.absolute())}
-        (handed_over / "configuration").write_bytes(marshal.dumps(handed))
-        heard = _Heard(handed_over / "messages", on_message)
+    handed = {"capture": capture, "configuration": dict(configuration), "folder": str(folder.absolute())}
+    with _hand_over(handed) as place, _Heard(place / "messages", on_message) as heard, Relay() as relay:
+        began = time.monotonic()
+        with relay.starting() as prepare:
+            process = _start(command, place, stdout, prepare)
+        limit = _Limit(process.pid, None if seconds is None else began + seconds, grace)
         try:
-            began = time.monotonic()
-            with relay.starting() as prepare:
-                process = _start(command, handed_over, stdout, prepare)
-            limit = _Limit(process.pid, None if seconds is None else began + seconds, grace)
-            try:
-                status = _wait(process.pid, relay, heard, limit)
-            except BaseException:
-                # A defect of ours: nobody is left who would wait for it.
-                _kill(process.pid, descendants(process.pid))
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(process.pid, 0)
-                raise
-            finally:
-                # It has been waited for; Popen must not.
-                process.returncode = 0
-            ended = time.monotonic()
-            heard.read()
-            code = os.waitstatus_to_exitcode(status)
-            return Ended(
-                exit_code=code if code >= 0 else None,
-                signal=-code if code < 0 else None,
-                seconds=ended - began,
-                timed_out=limit.reached,
-                begun=heard.begun,
-                finished=heard.finished,
-                trouble=_trouble(handed_over),
-                lost=max(0, heard.last - heard.count),
-                garbled=heard.garbled + (1 if heard.rest else 0),
-            )
+            status = _wait(process.pid, relay, heard, limit)
+        except BaseException:
+            # A defect of ours: nobody is left who would wait for it.
+            _kill(process.pid, descendants(process.pid))
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process.pid, 0)
+            raise
         finally:
-            heard.close()
+            # It has been waited for; Popen must not.
+            process.returncode = 0
+        ended = time.monotonic()
+        heard.read()
+        code = os.waitstatus_to_exitcode(status)
+        return Ended(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            seconds=ended - began,
+            timed_out=limit.reached,
+            begun=heard.begun,
+            finished=heard.finished,
+            trouble=_trouble(place),
+            lost=max(0, heard.last - heard.count),
+            garbled=heard.garbled + (1 if heard.rest else 0),
+        )
 
 
 def end_as(ended: Ended) -> int:
@@ -158,6 +149,27 @@ def end_as(ended: Ended) -> int:
     os.kill(os.getpid(), ended.signal)
     # The first process of a container is deaf to what it does not handle: what a shell would return.
     return 128 + ended.signal
+
+
+@contextlib.contextmanager
+def _hand_over(handed: dict[str, Any]) -> Iterator[Path]:
+    """A folder with what the capture is told, and the pipe on which it answers.
+
+    marshal, since that is built in, and read by the same interpreter.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix="trackside-", ignore_cleanup_errors=True)
+        place = Path(made.name)
+        (place / "configuration").write_bytes(marshal.dumps(handed))
+        os.mkfifo(place / "messages", 0o600)
+    except OSError as error:
+        raise TracksideError(
+            "unsupported",
+            printable(f"cannot make a temporary folder with a pipe in it: {error}"),
+            "set TMPDIR to a folder on a local disk that you can write to",
+        ) from error
+    with made:
+        yield place
 
 
 def _start(
@@ -283,13 +295,18 @@ class _Heard:
     """Our end of the pipe on which the capture speaks: reads what is there, keeps no more than one line."""
 
     def __init__(self, path: Path, on_message: Callable[[dict[str, Any]], None]) -> None:
-        os.mkfifo(path, 0o600)
         # For writing too: so it is never at its end, whoever may hold it.
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._on_message = on_message
         self.rest = b""
         self.begun = self.finished = False
         self.count = self.last = self.garbled = 0
+
+    def __enter__(self) -> _Heard:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        os.close(self._pipe)
 
     def fileno(self) -> int:
         return self._pipe
@@ -306,9 +323,6 @@ class _Heard:
             self.garbled += 1
         for line in lines:
             self._take(line)
-
-    def close(self) -> None:
-        os.close(self._pipe)
 
     def _take(self, line: bytes) -> None:
         try:
