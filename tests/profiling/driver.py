@@ -7,7 +7,6 @@ else `launch` takes. It is no variable of the environment, since the program wou
 import dataclasses
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,13 @@ def main() -> int:
         on_message=messages.append,
         **told,
     )
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    # Not getrusage, which counts what the process was before exec.
+    peak_kb = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
     said = {
         **dataclasses.asdict(ended),
         "messages": messages,
         "open": len(os.listdir("/proc/self/fd")),
-        "peak_mb": peak_mb,
+        "peak_kb": peak_kb,
     }
     report.write_text(json.dumps(said))
     return end_as(ended)

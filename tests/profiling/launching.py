@@ -28,9 +28,11 @@ class Started:
         script = folder / "prog.py"
         script.write_text(dedent(source))
         given = {"sources": str(sources), "report": str(self._report), "capture": "nothing", "options": []}
+        # A launcher that is killed leaves its temporary folder.
+        plain = {"cwd": folder, "env": ENVIRONMENT | {"TMPDIR": str(folder)}}
         self.process = subprocess.Popen(
             [sys.executable, "-E", str(DRIVER), json.dumps(given | told), str(script)],
-            **{"cwd": folder, "env": ENVIRONMENT, "stdout": subprocess.PIPE, "process_group": 0} | more,
+            **plain | {"stdout": subprocess.PIPE, "process_group": 0} | more,
         )
 
     def line(self) -> str:

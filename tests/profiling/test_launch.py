@@ -65,7 +65,8 @@ def test_much_output_goes_past_the_launcher(started: Starter) -> None:
     sent = hashlib.sha256(b"".join(bytes([n % 256]) * 65536 for n in range(1024)))
     code, _, report = one.end()
     assert (code, heard.digest()) == (0, sent.digest())
-    assert report["peak_mb"] < 64
+    # Itself it takes some 20 MB.
+    assert report["peak_kb"] < 48 << 10
 
 
 def test_a_reader_that_hangs_up_is_met_as_without_us(started: Starter, tmp_path: Path) -> None:

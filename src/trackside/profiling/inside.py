@@ -177,6 +177,7 @@ class _OwnModules:
         self._ours: dict[str, ModuleType] = {}
         self._theirs: dict[str, ModuleType] = {}
         self._their_path = sys.path
+        self._their_finders: dict[str, Any] = {}
         self._put_back(modules, finders)
 
     def __enter__(self) -> None:
@@ -194,6 +195,8 @@ class _OwnModules:
     ) -> None:
         sys.path = self._their_path
         self._put_back(self._theirs, self._their_finders)
+        # What the program drops shall go.
+        self._theirs, self._their_finders = {}, {}
 
     def _put_back(self, modules: dict[str, ModuleType], finders: dict[str, Any]) -> None:
         # Packages first: what lies in a hidden one is hidden too, or the program's own would not have it.
@@ -212,10 +215,11 @@ class _OwnModules:
         top = name.partition(".")[0]
         if top == "trackside":
             return True
-        file = getattr(module, "__file__", None)
-        if top not in sys.stdlib_module_names or not isinstance(file, str):
+        # First the name: some modules of the program's load themselves when they are looked at.
+        if top not in sys.stdlib_module_names:
             return False
-        return not file.startswith(tuple(f"{place}/" for place in self._path))
+        file = getattr(module, "__file__", None)
+        return isinstance(file, str) and not file.startswith(tuple(f"{place}/" for place in self._path))
 
 
 def _can_be_hidden(name: str, module: ModuleType) -> bool:

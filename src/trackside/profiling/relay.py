@@ -21,7 +21,7 @@ from trackside.workload import sandbox
 
 __all__ = ["Relay"]
 
-PASSED_ON = (
+_PASSED_ON = (
     signal.SIGHUP,
     signal.SIGINT,
     signal.SIGQUIT,
@@ -60,7 +60,7 @@ class Relay:
             with self._held():
                 with contextlib.suppress(OSError):  # no more processes
                     self._witness = _Witness()
-                for number in (*PASSED_ON, signal.SIGCHLD):
+                for number in (*_PASSED_ON, signal.SIGCHLD):
                     before = signal.getsignal(number)
                     # None: a handler that is not Python's, of whoever embeds us.
                     if before is None or (before is signal.SIG_IGN and number != signal.SIGCHLD):
@@ -152,7 +152,7 @@ class Relay:
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         """Let signals wait."""
-        self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD}))
+        self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD}))
         try:
             yield
         finally:
