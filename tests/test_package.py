@@ -60,3 +60,11 @@ def test_the_judge_does_without_torch() -> None:
     code = "import sys, trackside.comparison.trial, trackside.cli.compare; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_modules_of_the_working_directory_are_not_taken_for_pythons(tmp_path: Path) -> None:
+    for name in ("json", "random", "signal", "threading", "traceback"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('a module of the user')")
+    command = [sys.executable, "-m", "trackside", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"trackside {trackside.__version__}\n")

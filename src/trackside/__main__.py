@@ -2,6 +2,10 @@
 
 import sys
 
+if not sys.flags.safe_path:
+    # `python -m` puts the working directory first: a json.py there is the user's program's, not ours.
+    del sys.path[0]
+
 from trackside.cli.main import main
 
 if __name__ == "__main__":
