@@ -9,10 +9,11 @@ import pytest
 from torch.profiler import ProfilerActivity, profile
 
 from trackside.profiling.attribution import Attribution, attribute
-from trackside.profiling.clock import ClockMarkers, fit, marker_spans
+from trackside.profiling.clock import fit, marker_spans
 from trackside.profiling.line_log import LineLog
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.line_times import line_spans
+from trackside.profiling.markers import ClockMarkers
 from trackside.trace.reader import read_trace
 
 TRAINING = """

@@ -1,0 +1,129 @@
+"""Whole programs, launched with the capture inside: what it leaves, and that the program does not notice."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trackside.profiling.launch import Ended, launch
+from trackside.profiling.program import Program
+from trackside.trace.model import Kind
+from trackside.trace.reader import read_trace
+
+TRAINING = """
+import sys, torch
+steps = int(sys.argv[1])
+torch.manual_seed(3)
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(steps):
+    x = torch.randn(64, 64)
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"loss {loss.item():.6f}")
+if len(sys.argv) > 2:
+    raise SystemExit(int(sys.argv[2]))
+"""
+
+
+def profiled(folder: Path, source: str, *arguments: str, **asked: Any) -> tuple[Ended, list[dict[str, Any]]]:
+    script, results = folder / "train.py", folder / "results"
+    script.write_text(source)
+    results.mkdir()
+    messages: list[dict[str, Any]] = []
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err, _as_stderr(err.fileno()):
+        ended = launch(
+            Program(str(script), arguments=arguments),
+            "trackside.profiling.capture:around",
+            asked,
+            results,
+            on_message=messages.append,
+            stdout=out.fileno(),
+        )
+    return ended, messages
+
+
+@contextmanager
+def _as_stderr(descriptor: int) -> Iterator[None]:
+    """The program inherits ours."""
+    before = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+def windows_of(folder: Path) -> dict[str, dict[str, Any]]:
+    document = json.loads((folder / "results" / "windows.json").read_text())
+    assert document["trouble"] == []
+    return {window["stage"]: window for window in document["windows"]}
+
+
+@pytest.mark.timeout(120)
+def test_a_training_run_goes_through_all_windows_and_says_what_it_would_have_said(tmp_path: Path) -> None:
+    ended, messages = profiled(tmp_path, TRAINING, "400")
+    assert (ended.exit_code, ended.signal, ended.trouble) == (0, None, None)
+    plain = subprocess.run(
+        [sys.executable, str(tmp_path / "train.py"), "400"], capture_output=True, check=True, timeout=100
+    )
+    assert (tmp_path / "out").read_bytes() == plain.stdout
+    assert (tmp_path / "err").read_bytes() == plain.stderr
+    windows = windows_of(tmp_path)
+    assert list(windows) == ["warm", "A", "T", "B", "done"]
+    assert len(windows["A"]["ends_ns"]) >= 3
+    assert windows["T"]["closed_ns"] <= windows["B"]["began_ns"]
+    assert [m["name"] for m in messages if m["kind"] == "window"] == ["warm", "A", "T", "B"]
+
+    results = tmp_path / "results"
+    trace = read_trace(results / "trace-T.json")
+    steps = len(windows["T"]["ends_ns"])
+    assert trace.named("aten::relu").sum() == steps
+    assert len(trace.of(Kind.OP)) > 10 * steps
+    lines = json.loads((results / "lines-B.json").read_text())
+    assert {Path(place["file"]).name for place in lines["places"]} == {"train.py"}
+    assert len(lines["markers"]) >= 16
+    assert not list(results.glob("*.part"))
+
+
+@pytest.mark.timeout(120)
+def test_exit_codes_and_early_ends_keep_what_was_seen(tmp_path: Path) -> None:
+    ended, _ = profiled(tmp_path, TRAINING, "5", "7", warmup=1, steps=2)
+    assert ended.exit_code == 7
+    windows = windows_of(tmp_path)
+    assert {name: len(window["ends_ns"]) for name, window in windows.items()} == {
+        **{"warm": 1, "A": 2, "T": 2, "B": 0, "done": 0},
+    }
+    assert (tmp_path / "results" / "trace-T.json").exists()
+
+
+def test_a_program_without_torch_is_only_run(tmp_path: Path) -> None:
+    ended, messages = profiled(tmp_path, "import json\nprint(json.dumps([1]))\n")
+    assert (ended.exit_code, ended.trouble) == (0, None)
+    assert (tmp_path / "out").read_text() == "[1]\n"
+    assert windows_of(tmp_path) == {}
+    assert [m for m in messages if m["kind"] == "window"] == []
+
+
+@pytest.mark.timeout(120)
+def test_a_program_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
+    source = TRAINING.replace(
+        "for step in range(steps):",
+        "from torch.profiler import profile, ProfilerActivity\n"
+        "mine = profile(activities=[ProfilerActivity.CPU])\nmine.start()\nfor step in range(steps):",
+    ).replace('print(f"loss', 'mine.stop(); print(len(mine.events()) > 100)\nprint(f"loss')
+    ended, _ = profiled(tmp_path, source, "30", warmup=1, steps=2)
+    assert ended.exit_code == 0
+    assert (tmp_path / "out").read_text().startswith("True\n")
+    trouble = json.loads((tmp_path / "results" / "windows.json").read_text())["trouble"]
+    assert len(trouble) == 1
+    assert "profiler" in trouble[0].lower()
