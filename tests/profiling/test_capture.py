@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from trackside.profiling.captured import read_capture
 from trackside.profiling.launch import Ended, launch
 from trackside.profiling.program import Program
 from trackside.trace.model import Kind
@@ -127,3 +128,45 @@ def test_a_program_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
     trouble = json.loads((tmp_path / "results" / "windows.json").read_text())["trouble"]
     assert len(trouble) == 1
     assert "profiler" in trouble[0].lower()
+
+
+@pytest.mark.timeout(120)
+def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(tmp_path: Path) -> None:
+    ended, _ = profiled(tmp_path, TRAINING, "300")
+    assert ended.exit_code == 0
+    found = read_capture(tmp_path / "results")
+    assert found.missing == []
+    assert [one.window for one in found.windows] == ["A", "T", "B"]
+    first = found.window("A")
+    assert first is not None
+    assert first.slowdown is None
+    assert 0.05 < first.step_ms < 500
+    assert found.traced is not None
+    assert found.attribution is not None
+    lines = {
+        line.line: times for line, times in found.attribution.lines.items() if line.file.endswith("train.py")
+    }
+    source = TRAINING.split("\n")
+    model = source.index("    loss = model(x).square().mean()") + 1
+    assert lines[model].cpu_ns > 0
+    assert lines[model].backward_ns > 0
+    # All that takes long is there: the model's line with its derivatives, and the optimizer.
+    rest = sum(one.cpu_ns for number, one in lines.items() if number != model)
+    assert lines[model].cpu_ns + lines[model].backward_ns + found.attribution.cpu_ns["optimizer"] > rest
+    assert found.attribution.attributed_share > 0.95
+
+
+def test_a_folder_in_which_parts_are_missing_or_damaged_says_which(tmp_path: Path) -> None:
+    assert read_capture(tmp_path).windows == []
+    window = {"began_ns": 0, "ends_ns": [], "closed_ns": None}
+    windows = [{"stage": "warm", **window, "ends_ns": [5_000_000]}, {"stage": "A", **window}]
+    (tmp_path / "windows.json").write_text(json.dumps({"windows": windows, "trouble": ["E: x"]}))
+    (tmp_path / "trace-T.json").write_text("no trace")
+    (tmp_path / "lines-B.json").write_text("{")
+    found = read_capture(tmp_path)
+    assert (found.windows, found.traced, found.attribution) == ([], None, None)
+    told = {one.what: one.effect for one in found.missing}
+    assert told["part of the capture"] == "it ended early: E: x"
+    assert "does not begin like JSON" in told["trace-T.json"]
+    assert "cannot be read" in told["lines-B.json"]
+    assert "before enough steps" in told["true step times"]

@@ -16,7 +16,7 @@ from trackside.profiling.line_times import LineSpans, self_times
 from trackside.trace.intervals import Intervals, merged
 from trackside.trace.links import forward_of, launch_of, parents
 from trackside.trace.model import Ints, Kind, Trace
-from trackside.trace.timeline import communicates, outermost
+from trackside.trace.timeline import communicates, main_thread, outermost
 
 __all__ = ["Attribution", "LineTime", "attribute"]
 
@@ -160,7 +160,20 @@ class _Join:
             for lane, open_ in ranges.items():
                 self._move(lines, lane, open_, buckets, name)
         self._move_derivatives(lines, buckets, with_device)
+        buckets["unattributed"] = self._nobodys()
         return buckets
+
+    def _nobodys(self) -> float:
+        """The main thread's time in which no code of the program's own was running, or called what ran."""
+        main = main_thread(self.trace)
+        thread = int(self.threads[main]) if main >= 0 else -1
+        return float(
+            sum(
+                (one.ends - one.starts)[one.stacks == NO_STACK].sum()
+                for one in self.spans.threads
+                if one.native_id == thread
+            )
+        )
 
     def _move(
         self, lines: dict[Line, LineTime], lane: int, open_: Intervals, buckets: dict[str, float], name: str
