@@ -23,7 +23,7 @@ function icicleSection() {
   const node = section("icicle", onDevice ? "Which line starts which kernel" : "Which line calls which operator", onDevice ? "device time" : null,
     el("div.controls", {}, buttons.length > 1 && el("div.choice", { role: "group", "aria-label": "Icicle" }, buttons),
       el("button", { type: "button", id: "icicle-out", hidden: true, onclick: () => zoomIcicle(icicleRoot.whole) }, "Whole step")),
-    icicleBox, legend(["compute", "memory", "latency", "launch", "communication", "copy", "host", "unknown"]),
+    icicleBox, legend(COLOURS.filter((name) => list(record.kernels).some((kernel) => colourOf(kernel.bound) === name))),
     el("p.note", {}, `Width is ${onDevice ? "device time" : "time"} in a step, colour is what bounds it. `,
       several > 0 && `${many(several, thing)} ${several === 1 ? "runs" : "run"} for several lines and ${several === 1 ? "stands" : "stand"} under the one that takes most of it.`));
   queueMicrotask(() => {
@@ -229,27 +229,26 @@ function rooflineSection() {
   const points = shown.map((kernel) => ({ kernel, x: kernel.flops / kernel.bytes, y: kernel.flops / (kernel.total_ms / 1000) }));
   const left = record.kernels.length - shown.length;
   return section("roofline", title, "roofline",
-    el("div.chart", {}, rooflineChart(points, memory, arithmetic)),
+    drawn((wide) => rooflineChart(wide, points, memory, arithmetic)),
     legend([...new Set(shown.map((kernel) => colourOf(kernel.bound)))]),
     el("p.note", {}, `Each circle is a ${thing}, its area the time in a step. Lines are this machine’s measured limits.`,
       left > 0 && ` ${many(left, thing)} not shown: FLOPs or bytes unknown, or small.`));
 }
 
-function rooflineChart(points, memory, arithmetic) {
-  const W = 900;
-  const H = 400;
-  const M = { left: 78, right: 96, top: 18, bottom: 44 };
+function rooflineChart(W, points, memory, arithmetic) {
+  const H = W < 600 ? 320 : 400;
+  const M = { left: 78, right: 88, top: 18, bottom: 44 };
   const peak = arithmetic[0][1];
   const xs = [...points.map((point) => point.x), peak / memory[memory.length - 1][1], 0.1];
-  const [x0, x1] = [Math.floor(Math.log10(Math.min(...xs))), Math.ceil(Math.log10(Math.max(...xs) * 3))];
-  const lowest = Math.min(...points.map((point) => point.y), peak / 1e4);
+  const [x0, x1] = [Math.floor(Math.log10(Math.min(...xs))), Math.ceil(Math.log10(Math.max(...xs) * 1.3))];
+  const lowest = Math.min(...points.map((point) => point.y), peak / 1e3);
   const [y0, y1] = [Math.max(Math.floor(Math.log10(lowest)), Math.ceil(Math.log10(peak)) - 7), Math.ceil(Math.log10(peak * 1.2))];
   const X = (value) => M.left + ((Math.log10(value) - x0) / (x1 - x0)) * (W - M.left - M.right);
   const Y = (value) => H - M.bottom - ((Math.max(y0, Math.log10(value)) - y0) / (y1 - y0)) * (H - M.top - M.bottom);
-  const chart = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Roofline: ${many(points.length, thing)} against measured limits` });
+  const chart = svg("svg", { viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": `Roofline: ${many(points.length, thing)} against measured limits` });
   for (let i = x0; i <= x1; i += 1) {
-    chart.append(svg("line", { class: "grid", x1: X(10 ** i), x2: X(10 ** i), y1: M.top, y2: H - M.bottom }),
-      svg("text", { class: "tick", x: X(10 ** i), y: H - M.bottom + 16, "text-anchor": "middle" }, i < 0 ? String(10 ** i) : grouped(10 ** i)));
+    add(chart, [svg("line", { class: "grid", x1: X(10 ** i), x2: X(10 ** i), y1: M.top, y2: H - M.bottom }),
+      (W > 500 || i % 2 === 0) && svg("text", { class: "tick", x: X(10 ** i), y: H - M.bottom + 16, "text-anchor": "middle" }, i < 0 ? String(10 ** i) : grouped(10 ** i))]);
   }
   for (let i = y0; i <= y1; i += 1) {
     chart.append(svg("line", { class: "grid", x1: M.left, x2: W - M.right, y1: Y(10 ** i), y2: Y(10 ** i) }),
@@ -260,15 +259,16 @@ function rooflineChart(points, memory, arithmetic) {
     const from = Math.max(10 ** x0, 10 ** y0 / speed);
     const to = Math.min(peak / speed, 10 ** x1);
     chart.append(svg("line", { class: i === memory.length - 1 ? "roof" : "roof faint", x1: X(from), y1: Y(from * speed), x2: X(to), y2: Y(to * speed) }));
-    const at = to / 30 > from ? to / 30 : from;
-    const angle = (Math.atan2(Y(to * speed) - Y(at * speed), X(to) - X(at)) * 180) / Math.PI;
-    chart.append(svg("text", { class: "roofname", x: 0, y: -6, transform: `translate(${X(at)} ${Y(at * speed)}) rotate(${angle})` }, `${short(ceilingName(name), 24)} ${prefixed(speed, "B/s")}`));
+    // Names of lines that lie close together begin at different places.
+    const at = i % 2 ? to / 1.5 : Math.max(from * 1.1, to / 300);
+    const angle = (Math.atan2(Y(to * speed) - Y(from * speed), X(to) - X(from)) * 180) / Math.PI;
+    chart.append(svg("text", { class: "roofname", x: 0, y: -6, "text-anchor": i % 2 ? "end" : "start", transform: `translate(${X(at)} ${Y(at * speed)}) rotate(${angle})` }, `${short(ceilingName(name), 24)} ${prefixed(speed, "B/s")}`));
   });
   let lastY = -99;
   arithmetic.forEach(([name, speed], i) => {
     const from = speed / memory[0][1];
     chart.append(svg("line", { class: i === 0 ? "roof" : "roof faint", x1: X(Math.max(from, 10 ** x0)), x2: W - M.right, y1: Y(speed), y2: Y(speed) }));
-    const y = Math.max(Y(speed) + 4, lastY + 24);
+    const y = Math.max(Y(speed) + 4, lastY + 27);
     lastY = y;
     chart.append(svg("text", { class: "roofname", x: W - M.right + 6, y: y - 5 }, short(ceilingName(name), 14)),
       svg("text", { class: "tick", x: W - M.right + 6, y: y + 7 }, prefixed(speed, "FLOP/s")));

@@ -25,7 +25,7 @@ function kernelLink(id) {
 function kernelsSection() {
   const title = onDevice ? "Kernels" : "Operators";
   if (!list(record.kernels).length) {
-    return section("kernels", title, null, missing(`No ${thing} ran in a traced step.`));
+    return noStep ? null : section("kernels", title, null, missing(`No ${thing} ran in a traced step.`));
   }
   for (const kernel of record.kernels) {
     kernel.line = list(kernel.lines)[0] || "";
@@ -92,7 +92,7 @@ function kernelRow(kernel) {
     el("td.k-id", {}, el("button.open", { type: "button", "aria-expanded": "false", "aria-label": `Details of ${short(kernel.id, 40)}`, onclick: () => toggleKernel(kernel, row) }, short(kernel.id, 12))),
     el("td.k-name", {}, el("code", { title: short(kernel.name, 400) }, short(kernel.name, 160))),
     el("td.figure", {}, ms(kernel.total_ms)),
-    el("td.figure.bar", { "--wide": `${(100 * (kernel.share || 0)) / mostShare()}%`, "--c": colour(kernel.bound) }, percent(kernel.share)),
+    el("td.figure.measure", { "--wide": `${(100 * (kernel.share || 0)) / mostShare()}%`, "--c": colour(kernel.bound) }, percent(kernel.share)),
     el("td.figure", {}, count(kernel.calls)),
     el("td.figure", {}, ms(kernel.median_us / 1000)),
     el("td.k-bound", {}, swatch(kernel.bound), kernel.bound),

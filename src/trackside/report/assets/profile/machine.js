@@ -5,7 +5,7 @@
 function memorySection() {
   const parts = list(record.memory);
   if (!parts.length) {
-    if (record.step_ms === null || !onDevice) return null;
+    if (noStep || !onDevice) return null;
     return section("memory", "Memory", null, missing("Memory was not recorded in this run."));
   }
   return section("memory", "Memory", null, parts.map(memoryOf));
@@ -17,15 +17,15 @@ function memoryOf(part) {
   return el("div.memory", {},
     el("p", {}, el("b", {}, short(part.device, 80)), ": peak ", el("b", {}, size(part.peak_bytes)),
       number(part.reserved_bytes) !== null && [`, ${size(part.reserved_bytes)} reserved`, help("reserved")]),
-    series.length > 1 && el("div.chart", {}, areaChart(series, part.peak_bytes)),
+    series.length > 1 && drawn((wide) => areaChart(wide, series, part.peak_bytes)),
     rows.length > 0 && el("table.small", {},
       el("caption", {}, "Held at the peak"),
       el("tbody", {}, rows.map((row) => el("tr", {}, el("th", { scope: "row" }, placeLink(row.file, row.line)),
         el("td.figure", {}, size(row.bytes)), el("td.figure", {}, number(row.bytes) === null ? "" : percent(row.bytes / part.peak_bytes)))))));
 }
 
-function areaChart(series, peak) {
-  const [W, H, left, bottom, top] = [900, 190, 66, 24, 12];
+function areaChart(W, series, peak) {
+  const [H, left, bottom, top] = [190, 66, 24, 12];
   const last = series[series.length - 1][0] || 1;
   const most = Math.max(peak || 0, ...series.map(([, bytes]) => bytes)) * 1.08 || 1;
   const X = (at) => left + (at / last) * (W - left - 8);
@@ -33,7 +33,7 @@ function areaChart(series, peak) {
   const path = series.map(([at, bytes], i) => `${i ? "L" : "M"}${X(at).toFixed(1)} ${Y(bytes).toFixed(1)}`).join("");
   const highest = series.reduce((best, point) => (point[1] > best[1] ? point : best));
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => part * last);
-  return svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Memory over ${ms(last)}, peak ${size(peak)} at ${ms(highest[0])}` },
+  return svg("svg", { viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": `Memory over ${ms(last)}, peak ${size(peak)} at ${ms(highest[0])}` },
     [0, 0.5, 1].map((part) => [
       svg("line", { class: "grid", x1: left, x2: W - 8, y1: Y(part * most), y2: Y(part * most) }),
       svg("text", { class: "tick", x: left - 6, y: Y(part * most) + 4, "text-anchor": "end" }, size(part * most))]),
@@ -63,7 +63,7 @@ function telemetrySection() {
     others.length > 0 && el("p.note", {}, `Other programs used the device: ${others.slice(0, 8).map((other) => short(table(other).name, 60)).join(", ")}.`));
 }
 
-const telemetryName = (name) => seen(name).replace(/^gpu\./, "").replace(/_(mhz|w|c|pct)$/, "").replace(/[._]/g, " ");
+const telemetryName = (name) => seen(name).replace(/^gpu\./, "").replace(/_mhz$/, " clock").replace(/_(w|c|pct)$/, "").replace(/[._]/g, " ");
 
 function telemetryValue(value, unit) {
   if (number(value) === null) return "–";
@@ -87,6 +87,7 @@ function trustSection() {
   const unknown = list(table(record.telemetry).unknown).map((row) => ({ what: table(row).what, effect: table(row).why, remedy: table(row).remedy }));
   const notes = list(record.page_notes);
   const all = [...limits, ...unknown].filter((row) => row.what);
+  if (noStep && !all.length && !notes.length) return null;
   return section("trust", "What limits this report", null,
     !all.length && !notes.length && missing("Nothing that was looked for: steps were steady, the trace was whole, and what was asked could be read."),
     all.length > 0 && el("ul.limits", {}, all.map((row) => el("li", {}, el("b", {}, row.what), row.effect && el("p", {}, row.effect),

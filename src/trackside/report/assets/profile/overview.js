@@ -15,7 +15,7 @@ function header() {
   ].filter(Boolean);
   return el("header.verdict", { id: "verdict" },
     el("p.command", {}, el("code", { title: short(list(record.command).join(" "), 600) }, short(list(record.command).join(" "), 300))),
-    el("h1", {}, record.verdict),
+    el("h1", {}, unbroken(record.verdict)),
     el("p.facts", {}, facts.map((fact) => el("span", {}, fact))),
     ending(end));
 }
@@ -96,9 +96,8 @@ const cards = new Map();
 function findingsSection() {
   const found = list(record.findings).slice().sort((a, b) => b.gain.mid - a.gain.mid);
   if (!found.length) {
-    return section("findings", "What to change", null, missing(record.step_ms === null
-      ? "Nothing could be judged, since no step was seen."
-      : "No rule found anything worth changing. That is a result: the step spends its time on what it has to do, as far as these rules can tell."));
+    if (noStep) return null;
+    return section("findings", "What to change", null, missing("No rule found anything worth changing. That is a result: the step spends its time on what it has to do, as far as these rules can tell."));
   }
   const scale = Math.max(0.05, ...found.map((finding) => finding.gain.high), number(record.together && record.together.high) || 0);
   const sum = found.reduce((total, finding) => total + finding.gain.mid, 0);
@@ -118,7 +117,7 @@ function together(scale, sum, n) {
     gainBar(all, scale));
 }
 
-const range = (gain) => `${percent(gain.low).replace(" %", "")}–${percent(gain.high)}`;
+const range = (gain) => `${percent(gain.low).replace(`${NB}%`, "")}–${percent(gain.high)}`;
 
 function gainBar(gain, scale) {
   const at = (value) => `${Math.max(0, Math.min(100, (100 * value) / scale))}%`;
@@ -129,7 +128,7 @@ function gainBar(gain, scale) {
 function card(finding, rank, scale) {
   const step = number(record.step_ms);
   const body = el("div.card-body", {},
-    list(finding.evidence).length > 0 && el("ul.evidence", {}, list(finding.evidence).map((text) => el("li", {}, linked(text)))),
+    list(finding.evidence).length > 0 && el("ul.evidence", {}, list(finding.evidence).map((text) => el("li", {}, linked(unbroken(text))))),
     finding.fix && el("div.fix", {}, el("p.label", {}, "Fix", copyButton(finding.fix, "the fix")), el("p", {}, finding.fix)),
     finding.diff && diff(finding.diff),
     finding.prove && el("div.fix", {}, el("p.label", {}, "Prove it", copyButton(finding.prove, "the command")), el("pre.shell", { tabindex: "0" }, finding.prove)),
@@ -145,9 +144,9 @@ function card(finding, rank, scale) {
         el("span.title", {}, el("b", {}, finding.title),
           el("span.where", {}, finding.file !== null && finding.file !== undefined && placeLink(finding.file, finding.line),
             el("span.confidence", { "data-level": finding.confidence }, `${finding.confidence} confidence`))),
-        el("span.saves", {}, el("b", {}, percent(finding.gain.mid)),
-          el("span", {}, `of the step${step === null ? "" : `, ${ms(step * finding.gain.mid)}`}`),
-          gainBar(finding.gain, scale), el("small", {}, `likely ${range(finding.gain)}`))),
+        el("span.saves", {}, el("b", {}, percent(finding.gain.mid)), el("span", {}, "of the step"),
+          gainBar(finding.gain, scale),
+          el("small", {}, range(finding.gain), step !== null && `, about ${ms(step * finding.gain.mid)}`))),
       body));
   if (!cards.has(finding.id)) cards.set(finding.id, node);
   return node;

@@ -2,6 +2,8 @@
 
 const record = JSON.parse(document.getElementById("record").textContent);
 const onDevice = record.device !== "cpu";
+// Then most of the page makes no sense, and is left out.
+const noStep = record.step_ms === null || record.step_ms === undefined;
 const list = (value) => (Array.isArray(value) ? value : []);
 const table = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
@@ -62,28 +64,32 @@ const grouped = (value, digits = 0) =>
 
 function three(value) {
   const size = Math.abs(value);
-  return grouped(value, size >= 100 || size === 0 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+  return grouped(value, size >= 100 || size === 0 ? 0 : size >= 10 ? 1 : size >= 0.1 ? 2 : 3);
 }
+
+// A figure and its unit stay on one line.
+const NB = "\u00a0";
+const unbroken = (text) => String(text).replace(/(\d) (?=(%|s|ms|µs|[kMGTP]?B|[TGP]?FLOP)(\W|$))/g, `$1${NB}`);
 
 function ms(value) {
   if (number(value) === null) return "unknown";
-  if (value >= 1000) return `${three(value / 1000)} s`;
-  if (value >= 0.1 || value === 0) return `${three(value)} ms`;
-  return `${three(value * 1000)} µs`;
+  if (value >= 1000) return `${three(value / 1000)}${NB}s`;
+  if (value >= 0.1 || value === 0) return `${three(value)}${NB}ms`;
+  return `${three(value * 1000)}${NB}µs`;
 }
 
 function percent(share) {
   if (number(share) === null) return "unknown";
-  const value = 100 * share;
-  if (value > 0 && value < 0.1) return "< 0.1 %";
-  return `${grouped(value, value < 10 && value % 1 !== 0 ? 1 : 0)} %`;
+  const value = Math.round(1000 * share) / 10;
+  if (share > 0 && value < 0.1) return `<${NB}0.1${NB}%`;
+  return `${grouped(value, value < 10 && value % 1 !== 0 ? 1 : 0)}${NB}%`;
 }
 
 function prefixed(value, unit) {
   for (const [size, prefix] of [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (Math.abs(value) >= size) return `${three(value / size)} ${prefix}${unit}`;
+    if (Math.abs(value) >= size) return `${three(value / size)}${NB}${prefix}${unit}`;
   }
-  return `${three(value)} ${unit}`;
+  return `${three(value)}${NB}${unit}`;
 }
 
 const size = (bytes) => (number(bytes) === null ? "unknown" : prefixed(bytes, "B"));
@@ -234,6 +240,18 @@ function section(name, title, term, ...children) {
     el("h2", { id: `${name}-title` }, title, term && help(term)), children);
   sections.push([name, title]);
   return node;
+}
+
+// A picture that is drawn anew for the width it has, so that its letters keep their size.
+function drawn(draw) {
+  const box = el("div.chart");
+  let wide = 0;
+  new ResizeObserver(() => {
+    if (box.clientWidth === wide || !box.clientWidth) return;
+    wide = box.clientWidth;
+    box.replaceChildren(draw(wide));
+  }).observe(box);
+  return box;
 }
 
 const missing = (...text) => el("p.missing", {}, text);

@@ -25,9 +25,8 @@ function readPlaces() {
 function sourceSection() {
   const files = [...places.keys()].map((file) => [file, shareOf(file)]).sort((a, b) => b[1] - a[1]);
   if (!files.length) {
-    return section("source", "The source, line by line", "share", missing(record.step_ms === null
-      ? "No line has time, since no step was seen."
-      : "No time could be traced back to a line of the program: see what limits this report, below."));
+    if (noStep) return null;
+    return section("source", "The source, line by line", "share", missing("No time could be traced back to a line of the program: see what limits this report, below."));
   }
   sourceTable = el("div.source", { id: "source-table" });
   const buttons = files.map(([file, share]) => {
@@ -64,7 +63,7 @@ function showFile(file) {
   for (const line of hot) for (let i = line - AROUND; i <= line + AROUND; i += 1) near.add(i);
   const body = el("tbody");
   // A short file is shown whole: folding it would hide more than it saves.
-  const whole = rows.length <= 80;
+  const whole = rows.length <= 40;
   let folded = [];
   const fold = () => {
     if (folded.length > 4) body.append(foldRow(file, folded));
@@ -89,9 +88,9 @@ function showFile(file) {
     el("table.code", { class: onDevice ? "code" : both ? "code cpu" : "code cpu forward" },
       el("caption.unseen", {}, `Lines of ${short(file, 200)} with their time in a step`),
       el("thead", {}, el("tr", {}, el("th.figure", {}, "line"),
-        onDevice && el("th.figure", {}, "device, ms", help("device time")),
-        both && el("th.figure", {}, "backward, ms", help("backward")),
-        el("th.figure", {}, "host, ms"), el("th.figure", {}, "share"), el("th.text", {}, short(file, 120)))),
+        onDevice && el("th.figure.wider", {}, "device, ms", help("device time")),
+        both && el("th.figure.wider", {}, "backward, ms", help("backward")),
+        el("th.figure.wider", {}, "host, ms"), el("th.figure", {}, "share"), el("th.text", {}, short(file, 120)))),
       body));
 }
 
@@ -116,7 +115,7 @@ const largest = (() => {
 
 function sourceRow(file, line, text) {
   const time = (linesOf.get(file) || new Map()).get(line);
-  const bar = (kind, value) => el("td.figure", value > 0 ? { class: "figure bar", "--wide": `${(100 * value) / largest()}%`, "--c": `var(--c-${kind})` } : {},
+  const bar = (kind, value) => el("td.figure.wider", value > 0 ? { class: "figure wider measure", "--wide": `${(100 * value) / largest()}%`, "--c": `var(--c-${kind})` } : {},
     value > 0 ? (value < 0.005 ? "< 0.01" : grouped(value, 2)) : "");
   const both = onDevice || anyBackward();
   const row = el("tr", {
@@ -128,9 +127,15 @@ function sourceRow(file, line, text) {
   both && bar("memory", time ? time.backward_ms : 0),
   bar("host", time ? time.cpu_ms : 0),
   el("td.figure.share", {}, time && time.share > 0 ? percent(time.share) : ""),
-  el("td.text", {}, el("code", {}, text), time && time.shared && el("span.tag", {}, "shared", help("shared"))));
+  el("td.text", { "data-figures": time ? figures(time) : null }, el("code", {}, text), time && time.shared && el("span.tag", {}, "shared", help("shared"))));
   row.line = line;
   return row;
+}
+
+// For narrow screens, which have no room for the columns.
+function figures(time) {
+  const parts = [["device", onDevice ? time.device_ms : 0], ["backward", time.backward_ms], ["host", time.cpu_ms]];
+  return parts.filter(([, value]) => value > 0).map(([name, value]) => `${name} ${ms(value)}`).join(", ");
 }
 
 // Select a file, unfold the line and go there.

@@ -67,6 +67,8 @@ const KEYS = [
   ["← →  ↑ ↓", "in the timeline: move and zoom; in the icicle: go from cell to cell"], [",  .", "in the timeline: pick the longest spans"], ["Home", "in the timeline: the whole step"],
 ];
 
+const DEVICE_TERMS = ["device time", "counters", "copy", "reserved"];
+
 const helpDialog = el("dialog", { id: "help-dialog", "aria-labelledby": "help-title" },
   el("form", { method: "dialog" }, el("button.close", { "aria-label": "Close" }, "×")),
   el("h2", { id: "help-title" }, "How to read this page"),
@@ -75,7 +77,7 @@ const helpDialog = el("dialog", { id: "help-dialog", "aria-labelledby": "help-ti
   el("h3", {}, "Keys"),
   el("dl.facts", {}, KEYS.map(([key, text]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, text)])),
   el("h3", {}, "Words"),
-  el("dl.facts", {}, Object.entries(TERMS).map(([term, text]) => [el("dt", {}, term), el("dd", {}, text)])));
+  el("dl.facts", {}, Object.entries(TERMS).filter(([term]) => onDevice || !DEVICE_TERMS.includes(term)).map(([term, text]) => [el("dt", {}, term), el("dd", {}, text)])));
 
 function openHelp() {
   helpDialog.showModal();

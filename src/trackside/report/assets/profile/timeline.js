@@ -8,7 +8,7 @@ const timeline = { lanes: [], from: 0, to: 1, end: 1, canvas: null, overlay: nul
 function timelineSection() {
   const lanes = list(record.timeline).filter((lane) => lane.start.length);
   if (!lanes.length) {
-    return record.step_ms === null ? null : section("timeline", "One step on the clock", null, missing("No timeline was kept: the trace had no spans of a whole step."));
+    return noStep ? null : section("timeline", "One step on the clock", null, missing("No timeline was kept: the trace had no spans of a whole step."));
   }
   let top = 26;
   for (const lane of lanes) {
@@ -38,7 +38,7 @@ function timelineSection() {
       el("p.note", { id: "timeline-view" })),
     canvas, el("p.picked", { id: "timeline-picked", "aria-live": "polite" }),
     legend([...new Set(lanes.flatMap((lane) => [...new Set(lane.kind)].map((kind) => colourOf(lane.texts[kind], lane.device))))]),
-    el("p.note", {}, `${many(spans, "span")}${out ? `; ${grouped(out)} too short to show` : ""}. Click it, then the wheel zooms; drag moves. `,
+    el("p.note", {}, `${many(spans, "span")}${out ? `; ${grouped(out)} too short to show` : ""}. ${lanes.some((lane) => lane.device) ? "Gaps in the lanes of the device are time in which it had nothing to do. " : ""}Click it, then the wheel zooms; drag moves. `,
       el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " move, ", el("kbd", {}, "↑"), " ", el("kbd", {}, "↓"), " zoom, ", el("kbd", {}, ","), " ", el("kbd", {}, "."), " pick the longest spans, ", el("kbd", {}, "Home"), " shows all."));
   canvas.addEventListener("keydown", timelineKey);
   canvas.addEventListener("wheel", timelineWheel, { passive: false });
