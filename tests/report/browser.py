@@ -125,7 +125,7 @@ class Browser:
         )
 
     def scheme(self, name: str, media: str = "") -> None:
-        """What the reader's system prefers, `light` or `dark`; and `print`, to see the page as it is printed."""
+        """What the reader's system prefers, `light` or `dark`; with media `print`, as it is printed."""
         self.command(
             "Emulation.setEmulatedMedia",
             media=media,
@@ -171,9 +171,7 @@ class Browser:
             " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.command(
-                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1
-            )
+            self.command("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
         data = self.command("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]

@@ -52,8 +52,9 @@ _PAGE = """\
 <style>{style}</style>
 </head>
 <body>
-<noscript><main><h1>{verdict}</h1><p>The rest of this page is drawn by its own script, which is switched off in
-this browser. <code>trackside runs show</code> prints the same on a terminal.</p></main></noscript>
+<noscript><main><h1>{verdict}</h1><p>The rest of this page is drawn by its own script, which is
+switched off in this browser. <code>trackside runs show</code> prints the same on a terminal.</p></main>
+</noscript>
 <script type="application/json" id="record">{data}</script>
 <script>{script}</script>
 </body>
@@ -107,7 +108,7 @@ def _hash(text: str) -> str:
 
 
 def _inert(data: Any) -> str:
-    """JSON in ASCII that no HTML parser takes for anything else: U+2028 and lone surrogates are escaped too."""
+    """JSON in ASCII that no HTML parser takes for anything else; lone surrogates are escaped too."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -13,19 +13,21 @@ function icicleSection() {
   if (!byLines && !byModules) return null;
   icicleBy = byLines ? "lines" : "modules";
   icicleBox = el("div.icicle", { role: "group", "aria-label": "Icicle: arrow keys move, Enter zooms in, Escape zooms out" });
+  const several = list(record.kernels).filter((kernel) => list(kernel.lines).length > 1).length;
+  const colours = legend(COLOURS.filter((name) => list(record.kernels).some((kernel) => colourOf(kernel.bound) === name)));
+  const note = el("p.note", {}, `Width is ${onDevice ? "device time" : "time"} in a step, colour is what bounds it. `,
+    several > 0 && `${many(several, thing)} ${several === 1 ? "runs" : "run"} for several lines and ${several === 1 ? "stands" : "stand"} under the one that takes most of it.`);
   const buttons = [["lines", `by line and ${thing}`], ["modules", "by module"]].filter(([key]) => (key === "lines" ? byLines : byModules))
     .map(([key, text]) => el("button", { type: "button", "aria-pressed": String(key === icicleBy), onclick: (event) => {
       icicleBy = key;
       for (const button of event.target.parentNode.children) button.setAttribute("aria-pressed", String(button === event.target));
+      colours.hidden = note.hidden = key === "modules";
       zoomIcicle(icicleBy === "lines" ? lineTree() : moduleTree());
     } }, text));
-  const several = list(record.kernels).filter((kernel) => list(kernel.lines).length > 1).length;
   const node = section("icicle", onDevice ? "Which line starts which kernel" : "Which line calls which operator", onDevice ? "device time" : null,
     el("div.controls", {}, buttons.length > 1 && el("div.choice", { role: "group", "aria-label": "Icicle" }, buttons),
       el("button", { type: "button", id: "icicle-out", hidden: true, onclick: () => zoomIcicle(icicleRoot.whole) }, "Whole step")),
-    icicleBox, legend(COLOURS.filter((name) => list(record.kernels).some((kernel) => colourOf(kernel.bound) === name))),
-    el("p.note", {}, `Width is ${onDevice ? "device time" : "time"} in a step, colour is what bounds it. `,
-      several > 0 && `${many(several, thing)} ${several === 1 ? "runs" : "run"} for several lines and ${several === 1 ? "stands" : "stand"} under the one that takes most of it.`));
+    icicleBox, colours, note);
   queueMicrotask(() => {
     zoomIcicle(icicleBy === "lines" ? lineTree() : moduleTree());
     new ResizeObserver(() => drawIcicle()).observe(icicleBox);

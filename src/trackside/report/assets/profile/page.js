@@ -22,7 +22,9 @@ function seen(text) {
 
 function short(text, most) {
   const plain = seen(text);
-  return plain.length <= most ? plain : `${plain.slice(0, most - 1)}…`;
+  if (plain.length <= most) return plain;
+  // Not through the middle of a sign that takes two places.
+  return `${plain.slice(0, most - 1).replace(/[\ud800-\udbff]$/, "")}…`;
 }
 
 // An element; strings become text nodes, so that nothing in the record is ever read as HTML.
@@ -136,7 +138,7 @@ const TERMS = {
   spread: "How far steps differ: the middle half of them (interquartile range) over the median.",
   share: onDevice ? "Part of all device time of a step, forward and backward." : "Part of the step's time.",
   backward: "Time of the derivatives that this line caused; autograd runs them later, in loss.backward().",
-  shared: "A compiled kernel does the work of several lines at once; its time was split between them, an estimate.",
+  shared: "What is compiled does the work of several lines at once; its time was split between them, an estimate.",
   gain: "How much shorter the step would be: a low, a likely and a high estimate, from the critical path.",
   confidence: "How sure the rule is that this is the cause, by what it could see.",
   roofline: "The fastest that this machine was measured to go: left of the bend memory is the limit, right of it arithmetic.",

@@ -2,6 +2,7 @@
 
 const HOT = 0.01;
 const AROUND = 3;
+const ALWAYS = 10; // lines of a file that are in sight, however little time they take
 const linesOf = new Map();
 const fileButtons = new Map();
 let shownFile = null;
@@ -44,12 +45,12 @@ function sourceSection() {
 const tail = (text, most) => (seen(text).length <= most ? seen(text) : `…${seen(text).slice(1 - most)}`);
 const shareOf = (file) => [...(linesOf.get(file) || new Map()).values()].reduce((sum, line) => sum + (number(line.share) || 0), 0);
 
-// Finding places count as hot, so that a card's line is always in sight.
+// Places of findings count as hot, so that a card's line is always in sight.
 function hotLines(file) {
   const hot = new Set();
-  for (const line of (linesOf.get(file) || new Map()).values()) if (line.share >= HOT) hot.add(line.line);
+  const lines = [...(linesOf.get(file) || new Map()).values()].sort((a, b) => b.share - a.share);
+  lines.forEach((line, place) => { if (line.share >= HOT || place < ALWAYS) hot.add(line.line); });
   for (const finding of list(record.findings)) if (finding.file === file && finding.line) hot.add(finding.line);
-  if (!hot.size) for (const line of (linesOf.get(file) || new Map()).values()) hot.add(line.line);
   return hot;
 }
 
