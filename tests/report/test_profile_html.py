@@ -15,6 +15,7 @@ from tests.report import profile_records
 from tests.report.browser import Browser, browser_path
 
 from trackside.records.profile import ProfileRecord
+from trackside.report import profile_html
 from trackside.report.profile_html import MOST_BYTES, write_report
 
 HERE = browser_path()
@@ -134,6 +135,21 @@ def test_a_card_leads_to_its_line_in_the_source(opened: Page) -> None:
     (row,) = texts(browser, "tr:focus")
     assert re.search(r"^30\s+<\s?0\.01\s+19\.70\b.*running = 0\.98 \* running", row, re.DOTALL), row
     assert browser.value("document.querySelector('tr:focus').getBoundingClientRect().top < innerHeight")
+
+
+@needs_browser
+def test_a_line_of_the_source_leads_back_to_its_finding(opened: Page) -> None:
+    browser = opened("gpu_training")
+    assert texts(browser, ".code a.tag")[0] == "saves 17 %"
+    browser.click(".code tr:has(+ tr .tag .help) a.tag, .code tr:has(.tag .help) a.tag")
+    assert browser.value("document.activeElement.innerText").startswith("3\nEight element-wise kernels")
+    assert browser.value("document.activeElement.parentNode.open")
+
+
+@needs_browser
+def test_an_address_with_a_findings_id_opens_its_card(opened: Page) -> None:
+    browser = opened("gpu_training", fragment="#no-workers")
+    assert browser.value("document.activeElement.innerText").startswith("5\nBatches are prepared")
 
 
 @needs_browser
@@ -445,6 +461,18 @@ def test_printed_it_is_light_and_every_card_is_open(opened: Page) -> None:
     assert browser.value("[...document.querySelectorAll('.card details')].every((node) => node.open)")
     assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert browser.value("getComputedStyle(document.querySelector('nav')).display") == "none"
+
+
+@needs_browser
+def test_what_does_not_fit_is_told_in_the_page(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_html, "MOST_BYTES", 150_000)
+    write_report(profile_records.gpu_training().to_dict(), tmp_path / "short.html")
+    browser.open(tmp_path / "short.html")
+    (note,) = [text for text in texts(browser, "#trust .note") if text.startswith("Timeline")]
+    assert re.match(r"Timeline: [\d,]+ of the shortest spans are not in this page\.", note)
+    assert "trackside runs show 20261116-142205-profile-7f3a --json" in note
 
 
 # ---- the file itself, without a browser --------------------------------------------------------------

@@ -85,7 +85,7 @@ function drawKernels() {
   }
 }
 
-const mostShare = () => Math.max(1e-9, ...list(record.kernels).slice(0, 1).map((kernel) => kernel.share), list(record.kernels).reduce((most, kernel) => Math.max(most, kernel.share || 0), 0));
+const mostShare = once(() => list(record.kernels).reduce((most, kernel) => Math.max(most, kernel.share || 0), 1e-9));
 
 function kernelRow(kernel) {
   const row = el("tr", { "data-kernel": kernel.id },
@@ -170,7 +170,7 @@ function countersSection() {
   const names = [...new Set(shown.flatMap((kernel) => Object.keys(kernel.counters)))];
   const most = new Map(names.map((name) => [name, isPercent(name) ? 100 : Math.max(...shown.map((kernel) => Math.abs(number(kernel.counters[name]) || 0))) || 1]));
   return section("counters", "Hardware counters", "counters",
-    el("p.note", {}, "Darker is more: percentages against 100, other counters against the largest in their column."),
+    el("p.note", {}, "The stronger the colour, the more: percentages against 100, other counters against the largest in their column."),
     el("div.wide", { tabindex: "0", role: "region", "aria-label": "Counters, scrolls sideways" }, el("table.heat", {},
       el("thead", {}, el("tr", {}, el("th", {}, thing), names.map((name) => el("th.counter", { title: short(name, 200) }, el("span", {}, shortCounter(name)))))),
       el("tbody", {}, shown.map((kernel) => el("tr", {}, el("th", { scope: "row" }, kernelLink(kernel.id), " ", el("span.name", {}, short(kernel.name, 40))),

@@ -24,10 +24,22 @@ function memoryOf(part) {
         el("td.figure", {}, size(row.bytes)), el("td.figure", {}, number(row.bytes) === null ? "" : percent(row.bytes / part.peak_bytes)))))));
 }
 
-function areaChart(W, series, peak) {
+// The highest of each stretch: more points than pixels show nothing more.
+function thinned(series, most) {
+  if (series.length <= most) return series;
+  const kept = [];
+  for (let i = 0; i < most; i += 1) {
+    const part = series.slice(Math.floor((i * series.length) / most), Math.floor(((i + 1) * series.length) / most));
+    kept.push(part.reduce((best, point) => (point[1] > best[1] ? point : best)));
+  }
+  return kept;
+}
+
+function areaChart(W, all, peak) {
+  const series = thinned(all, W);
   const [H, left, bottom, top] = [190, 66, 24, 12];
   const last = series[series.length - 1][0] || 1;
-  const most = Math.max(peak || 0, ...series.map(([, bytes]) => bytes)) * 1.08 || 1;
+  const most = series.reduce((highest, [, bytes]) => Math.max(highest, bytes), peak || 0) * 1.08 || 1;
   const X = (at) => left + (at / last) * (W - left - 8);
   const Y = (bytes) => H - bottom - (bytes / most) * (H - bottom - top);
   const path = series.map(([at, bytes], i) => `${i ? "L" : "M"}${X(at).toFixed(1)} ${Y(bytes).toFixed(1)}`).join("");

@@ -92,6 +92,7 @@ function criticalPath() {
 // ---- findings -----------------------------------------------------------------------------------------------------
 
 const cards = new Map();
+const cardOf = new Map();
 
 function findingsSection() {
   const found = list(record.findings).slice().sort((a, b) => b.gain.mid - a.gain.mid);
@@ -148,8 +149,17 @@ function card(finding, rank, scale) {
           gainBar(finding.gain, scale),
           el("small", {}, range(finding.gain), step !== null && `, about ${ms(step * finding.gain.mid)}`))),
       body));
-  if (!cards.has(finding.id)) cards.set(finding.id, node);
+  // A rule may find several things; its name alone leads to the first.
+  if (!cards.has(finding.id)) cards.set(finding.id, finding);
+  cardOf.set(finding, node);
   return node;
+}
+
+function showFinding(finding) {
+  const node = cardOf.get(finding);
+  node.querySelector("details").open = true;
+  node.querySelector("summary").focus({ preventScroll: true });
+  reveal(node);
 }
 
 function diff(text) {

@@ -6,6 +6,11 @@ const onDevice = record.device !== "cpu";
 const noStep = record.step_ms === null || record.step_ms === undefined;
 const list = (value) => (Array.isArray(value) ? value : []);
 const table = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : {});
+// A figure of the whole record that many rows need: found when first asked for.
+const once = (find) => {
+  let found;
+  return () => (found === undefined ? (found = find()) : found);
+};
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 
 // ---- text -----------------------------------------------------------------------------------------------------
@@ -61,8 +66,14 @@ function add(node, children) {
 
 // ---- figures --------------------------------------------------------------------------------------------------
 
-const grouped = (value, digits = 0) =>
-  value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+// Kept, since making a format takes longer than using it, and there are thousands of figures.
+const formats = [];
+
+function grouped(value, digits = 0) {
+  const places = Math.min(digits, 12);
+  formats[places] ||= new Intl.NumberFormat("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+  return formats[places].format(value);
+}
 
 function three(value) {
   const size = Math.abs(value);

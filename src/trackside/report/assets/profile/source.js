@@ -95,7 +95,7 @@ function showFile(file) {
       body));
 }
 
-const anyBackward = () => list(record.lines).some((line) => line.backward_ms > 0);
+const anyBackward = once(() => list(record.lines).some((line) => line.backward_ms > 0));
 
 function foldRow(file, folded) {
   const row = el("tr.fold", {}, el("td", { colspan: "6" }, el("button", {
@@ -106,13 +106,7 @@ function foldRow(file, folded) {
   return row;
 }
 
-const largest = (() => {
-  let most = null;
-  return () => {
-    if (most === null) most = Math.max(1e-9, ...list(record.lines).map((line) => Math.max(line.device_ms, line.backward_ms, line.cpu_ms)));
-    return most;
-  };
-})();
+const largest = once(() => list(record.lines).reduce((most, line) => Math.max(most, line.device_ms, line.backward_ms, line.cpu_ms), 1e-9));
 
 function sourceRow(file, line, text) {
   const time = (linesOf.get(file) || new Map()).get(line);
@@ -128,9 +122,25 @@ function sourceRow(file, line, text) {
   both && bar("memory", time ? time.backward_ms : 0),
   bar("host", time ? time.cpu_ms : 0),
   el("td.figure.share", {}, time && time.share > 0 ? percent(time.share) : ""),
-  el("td.text", { "data-figures": time ? figures(time) : null }, el("code", {}, text), time && time.shared && el("span.tag", {}, "shared", help("shared"))));
+  el("td.text", { "data-figures": time ? figures(time) : null }, el("code", {}, text), (findingsAt().get(`${file}:${line}`) || []).map(findingTag), time && time.shared && el("span.tag", {}, "shared", help("shared"))));
   row.line = line;
   return row;
+}
+
+const findingsAt = once(() => {
+  const found = new Map();
+  for (const finding of list(record.findings)) {
+    const place = `${finding.file}:${finding.line}`;
+    found.set(place, [...(found.get(place) || []), finding]);
+  }
+  return found;
+});
+
+function findingTag(finding) {
+  return el("a.tag", {
+    href: `#${encodeURIComponent(finding.id)}`, title: short(finding.title, 200),
+    onclick: (event) => { event.preventDefault(); showFinding(finding); },
+  }, `saves ${percent(finding.gain.mid)}`);
 }
 
 // For narrow screens, which have no room for the columns.

@@ -131,10 +131,8 @@ function follow() {
   }
   if (!wanted || sections.some(([name]) => name === wanted)) return;
   if (kernelById.has(wanted)) queueMicrotask(() => showKernel(wanted));
-  else if (cards.has(wanted)) {
-    cards.get(wanted).querySelector("details").open = true;
-    reveal(cards.get(wanted));
-  } else {
+  else if (cards.has(wanted)) showFinding(cards.get(wanted));
+  else {
     const cut = wanted.lastIndexOf(":");
     showLine(wanted.slice(0, cut), Number(wanted.slice(cut + 1)));
   }
