@@ -138,7 +138,7 @@ function card(finding, rank, scale) {
       finding.item && el("span", {}, "checklist ", code(short(finding.item, 80))),
       el("span", {}, "finding ", code(short(finding.id, 80)))));
   const open = rank === 1;
-  const node = el("li.card", { class: "card", "data-finding": finding.id },
+  const node = el("li.card", { "data-finding": finding.id },
     el("details", { open },
       el("summary", {},
         el("span.rank", { "aria-hidden": "true" }, String(rank)),
@@ -164,7 +164,7 @@ function showFinding(finding) {
 
 function diff(text) {
   const lines = String(text).replace(/\n$/, "").split("\n");
-  const kind = (line) => (/^(\+\+\+|---)/.test(line) ? "file" : line[0] === "+" ? "plus" : line[0] === "-" ? "minus" : line[0] === "@" ? "at" : null);
+  const kind = (line) => (/^(\+\+\+|---)/.test(line) ? "names" : line[0] === "+" ? "plus" : line[0] === "-" ? "minus" : line[0] === "@" ? "at" : null);
   return el("div.fix", {}, el("p.label", {}, "Change", copyButton(text, "the change")),
     el("pre.diff", { tabindex: "0" }, lines.map((line) => el("span", { class: kind(line) }, `${line}\n`))));
 }
