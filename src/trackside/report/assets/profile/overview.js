@@ -6,7 +6,7 @@ function header() {
     record.device === "cpu" ? "CPU" : record.device,
     number(record.step_ms) !== null && [
       "step ", el("b", {}, ms(record.step_ms)),
-      number(record.step_spread) !== null && [" ± ", percent(record.step_spread), help("spread")],
+      number(record.step_spread) !== null && [", spread ", percent(record.step_spread), help("spread")],
     ],
     record.steps > 0 && `${many(record.steps, "traced step")}, found by ${short(record.steps_found_by, 120)}`,
     number(record.attributed_share) !== null && [
