@@ -1,0 +1,130 @@
+// Memory, what the machine did meanwhile, where this was measured, and what limits the report.
+
+// ---- memory -----------------------------------------------------------------------------------------------------
+
+function memorySection() {
+  const parts = list(record.memory);
+  if (!parts.length) {
+    if (noStep || !onDevice) return null;
+    return section("memory", "Memory", null, missing("Memory was not recorded in this run."));
+  }
+  return section("memory", "Memory", null, parts.map(memoryOf));
+}
+
+function memoryOf(part) {
+  const series = list(part.series).filter(([at, bytes]) => number(at) !== null && number(bytes) !== null);
+  const rows = list(part.lines).slice(0, 12);
+  return el("div.memory", {},
+    el("p", {}, el("b", {}, short(part.device, 80)), ": peak ", el("b", {}, size(part.peak_bytes)),
+      number(part.reserved_bytes) !== null && [`, ${size(part.reserved_bytes)} reserved`, help("reserved")]),
+    series.length > 1 && drawn((wide) => areaChart(wide, series, part.peak_bytes)),
+    rows.length > 0 && el("table.small", {},
+      el("caption", {}, "Held at the peak"),
+      el("tbody", {}, rows.map((row) => el("tr", {}, el("th", { scope: "row" }, placeLink(row.file, row.line)),
+        el("td.figure", {}, size(row.bytes)), el("td.figure", {}, number(row.bytes) === null ? "" : percent(row.bytes / part.peak_bytes)))))));
+}
+
+// The highest of each stretch: more points than pixels show nothing more.
+function thinned(series, most) {
+  if (series.length <= most) return series;
+  const kept = [];
+  for (let i = 0; i < most; i += 1) {
+    const part = series.slice(Math.floor((i * series.length) / most), Math.floor(((i + 1) * series.length) / most));
+    kept.push(part.reduce((best, point) => (point[1] > best[1] ? point : best)));
+  }
+  return kept;
+}
+
+function areaChart(W, all, peak) {
+  const series = thinned(all, W);
+  const [H, left, bottom, top] = [190, 66, 24, 12];
+  const last = series[series.length - 1][0] || 1;
+  const most = series.reduce((highest, [, bytes]) => Math.max(highest, bytes), peak || 0) * 1.08 || 1;
+  const X = (at) => left + (at / last) * (W - left - 8);
+  const Y = (bytes) => H - bottom - (bytes / most) * (H - bottom - top);
+  const path = series.map(([at, bytes], i) => `${i ? "L" : "M"}${X(at).toFixed(1)} ${Y(bytes).toFixed(1)}`).join("");
+  const highest = series.reduce((best, point) => (point[1] > best[1] ? point : best));
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => part * last);
+  return svg("svg", { viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": `Memory over ${ms(last)}, peak ${size(peak)} at ${ms(highest[0])}` },
+    [0, 0.5, 1].map((part) => [
+      svg("line", { class: "grid", x1: left, x2: W - 8, y1: Y(part * most), y2: Y(part * most) }),
+      svg("text", { class: "tick", x: left - 6, y: Y(part * most) + 4, "text-anchor": "end" }, size(part * most))]),
+    ticks.map((at, i) => svg("text", { class: "tick", x: X(at), y: H - 6, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, ms(at))),
+    svg("path", { class: "area", d: `${path}L${X(last)} ${Y(0)}L${X(series[0][0])} ${Y(0)}Z` }),
+    svg("path", { class: "curve", d: path }),
+    svg("circle", { class: "peak", cx: X(highest[0]), cy: Y(highest[1]), r: 4 }),
+    svg("text", { class: "roofname", x: Math.min(X(highest[0]) + 8, W - 120), y: Y(highest[1]) - 2 }, `peak ${size(highest[1])}`));
+}
+
+// ---- telemetry ------------------------------------------------------------------------------------------------
+
+function telemetrySection() {
+  const told = table(record.telemetry);
+  const series = Object.entries(table(told.series)).filter(([, values]) => values && typeof values === "object");
+  if (!series.length) return null;
+  const reasons = Object.entries(table(told.reasons)).filter(([, share]) => number(share) > 0);
+  const others = list(told.foreign_processes);
+  return section("telemetry", "What the machine did meanwhile", null,
+    el("div.wide", {}, el("table.small.telemetry", {},
+      el("thead", {}, el("tr", {}, el("th", {}, ""), el("th", {}, `over ${three(number(told.seconds) || 0)} s`), el("th.figure", {}, "least"), el("th.figure", {}, "median"), el("th.figure", {}, "most"))),
+      el("tbody", {}, series.slice(0, 40).map(([name, values]) => el("tr", {},
+        el("th", { scope: "row", title: short(name, 200) }, short(telemetryName(name), 40)),
+        el("td", {}, sparkline(list(values.points))),
+        ["min", "median", "max"].map((key) => el("td.figure", {}, telemetryValue(values[key], values.unit)))))))),
+    reasons.length > 0 && el("p.note", {}, "Clocks were held down: ", reasons.map(([name, share]) => `${short(name, 60)} in ${percent(share)} of the samples`).join(", "), "."),
+    others.length > 0 && el("p.note", {}, `Other programs used the device: ${others.slice(0, 8).map((other) => short(table(other).name, 60)).join(", ")}.`));
+}
+
+const telemetryName = (name) => seen(name).replace(/^gpu\./, "").replace(/_mhz$/, " clock").replace(/_(w|c|pct)$/, "").replace(/[._]/g, " ");
+
+function telemetryValue(value, unit) {
+  if (number(value) === null) return "–";
+  if (!unit || unit === "1" || unit === "share") return percent(value);
+  return `${three(value)} ${short(unit, 12)}`;
+}
+
+function sparkline(points) {
+  const known = points.filter((value) => number(value) !== null);
+  if (known.length < 2) return "";
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const Y = (value) => 18 - (high > low ? (value - low) / (high - low) : 0.5) * 16;
+  return svg("svg", { viewBox: "0 0 160 20", class: "spark", "aria-hidden": "true", preserveAspectRatio: "none" },
+    svg("path", { class: "curve", d: known.map((value, i) => `${i ? "L" : "M"}${((160 * i) / (known.length - 1)).toFixed(1)} ${Y(value).toFixed(1)}`).join("") }));
+}
+
+// ---- trust and environment ----------------------------------------------------------------------------------------
+
+function trustSection() {
+  const limits = list(record.trust);
+  const unknown = list(table(record.telemetry).unknown).map((row) => ({ what: table(row).what, effect: table(row).why, remedy: table(row).remedy }));
+  const notes = list(record.page_notes);
+  const all = [...limits, ...unknown].filter((row) => row.what);
+  if (noStep && !all.length && !notes.length) return null;
+  return section("trust", "What limits this report", null,
+    !all.length && !notes.length && missing("Nothing that was looked for: steps were steady, the trace was whole, and what was asked could be read."),
+    all.length > 0 && el("ul.limits", {}, all.map((row) => el("li", {}, el("b", {}, row.what), row.effect && el("p", {}, row.effect),
+      row.remedy && el("p.remedy", {}, "To mend it: ", commandLike(row.remedy) ? [code(row.remedy), copyButton(row.remedy, "the command")] : row.remedy)))),
+    notes.map((note) => el("p.note", {}, `${note} The record has all of it: `, code(`trackside runs show ${record.run_id ? short(record.run_id, 60) : ""} --json`))));
+}
+
+const commandLike = (text) => /^(trackside|pip|python|sudo|nvidia-smi|export) /.test(text) && text.length < 400;
+
+function environmentSection() {
+  const rows = [
+    ["command", list(record.command).join(" ")], ["run", record.run_id], ["device", record.device === "cpu" ? "CPU" : record.device], ["started", record.started],
+    ["took", number(record.seconds) === null ? null : `${three(record.seconds)} s`], ["trackside", record.version], ["steps found by", record.steps_found_by],
+    ...flat(table(record.environment)),
+    ...flat(table(record.options)).map(([name, value]) => [`option ${name}`, value]),
+    ...Object.entries(table(record.ceilings)).filter(([, value]) => number(value) !== null).map(([name, value]) =>
+      [`measured ${ceilingName(name)}`, unitOf(name) === "µs" ? `${three(value)} µs` : prefixed(value, unitOf(name))]),
+  ].filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return section("environment", "Where this was measured", null,
+    el("dl.facts.environment", {}, rows.slice(0, 200).map(([name, value]) => [el("dt", {}, short(name, 80)), el("dd", {}, short(value, 400))])));
+}
+
+function flat(values, before = "") {
+  return Object.entries(values).flatMap(([name, value]) => {
+    const path = before ? `${before} ${name}` : name;
+    return value && typeof value === "object" && !Array.isArray(value) && path.length < 200 ? flat(value, path) : [[path, plainValue(value)]];
+  });
+}
