@@ -205,6 +205,7 @@ def test_a_line_has_the_time_of_what_it_calls_and_recursion_counts_once(
         assert logged < 1.3 * (sum(waits) - waits[0] - waits[-1])
 
 
+@pytest.mark.slow
 def test_shares_next_to_a_hot_loop_are_within_three_points(
     runs: Callable[[str, str], list[Run]], which: str
 ) -> None:

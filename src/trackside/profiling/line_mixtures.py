@@ -20,6 +20,8 @@ _OUTLIER = 10.0
 # Nothing may be left of a cheap line when the cost of its event is taken off; it counts this part of a usual
 # one.
 _LEAST = 0.5
+# So many frames of muted code are told apart; what recurs more deeply is put together by its innermost line.
+_DEEPEST = 50
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -85,7 +87,7 @@ def own_times(stacks: LineStacks, mutes: Sequence[Mute], plain_line_ns: float, s
     first_mute = np.full(count, np.inf)
     np.minimum.at(first_mute, of_anchor, muted_at[spans.stacks])
     collapsed = spans.starts >= first_mute[of_anchor]
-    seen = (spans.ends <= first_mute[of_anchor]) & np.isfinite(first_mute[of_anchor])
+    seen = ~collapsed & (spans.ends <= first_mute[of_anchor]) & np.isfinite(first_mute[of_anchor])
     hot = seen & np.isfinite(muted_at[spans.stacks])
 
     times = dict(enumerate(_sums(spans.where(~collapsed & ~hot), len(stacks)).tolist()))
@@ -172,8 +174,9 @@ def _mixtures(stacks: LineStacks, places: Ints, followers: Iterable[_Follower]) 
     """Place of an anchor → what follows it."""
     found: dict[int, dict[_Suffix, float]] = {}
     muted: dict[int, float] = {}
+    suffixes = _Suffixes(stacks)
     for one in followers:
-        suffix = _suffix(stacks, one.anchor, one.stack)
+        suffix = suffixes.of(one.anchor, one.stack)
         if suffix is not None:
             place = int(places[one.anchor])
             mixture = found.setdefault(place, {})
@@ -187,14 +190,30 @@ def _mixtures(stacks: LineStacks, places: Ints, followers: Iterable[_Follower]) 
     return mixtures
 
 
-def _suffix(stacks: LineStacks, anchor: int, stack: int) -> _Suffix | None:
-    """The codes and lines that a stack has above the callers of the anchor, outermost first."""
-    floor, steps = stacks.parents[anchor], []
-    for one in stacks.trail(stack):
-        if one == floor:
-            break
-        steps.append((stacks.codes[one], stacks.line(one).line))
-    else:
-        if floor != NO_STACK:
-            return None
-    return tuple(reversed(steps))
+class _Suffixes:
+    """The codes and lines that a stack has above the callers of an anchor, outermost first."""
+
+    def __init__(self, stacks: LineStacks) -> None:
+        self._stacks = stacks
+        self._known: dict[tuple[int, int], tuple[_Suffix, int]] = {}
+        """Callers and stack → the outermost steps, and how many there are in all."""
+
+    def of(self, anchor: int, stack: int) -> _Suffix | None:
+        """Of a deep recursion, the outermost steps and the innermost; nothing if it has other callers."""
+        floor = self._stacks.parents[anchor]
+        above, at = [], stack
+        while at != floor and (floor, at) not in self._known:
+            if at == NO_STACK:
+                return None
+            above.append(at)
+            at = self._stacks.parents[at]
+        head, depth = self._known.get((floor, at), ((), 0))
+        for one in reversed(above):
+            depth += 1
+            if depth <= _DEEPEST:
+                head = (*head, self._step(one))
+            self._known[floor, one] = head, depth
+        return head if depth <= _DEEPEST else (*head, self._step(stack))
+
+    def _step(self, stack: int) -> tuple[int, int]:
+        return self._stacks.codes[stack], self._stacks.line(stack).line

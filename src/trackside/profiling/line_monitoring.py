@@ -196,10 +196,13 @@ class MonitoringHooks:
 
         def housekeep(code: CodeType) -> None:
             nonlocal due, muting
-            due = now() + recorder.housekeeping_ns
             if os.getpid() != process:  # a forked child: nobody will ask for its log
                 self.remove()
                 return
+            t, here = now(), get_ident() == home
+            if tick is not None and not here and t < due + recorder.housekeeping_ns:
+                return  # the thread that ticks goes first
+            due = t + recorder.housekeeping_ns
             recorder.take()
             while recorder.silenced:
                 # Its other events end one by one, as they come.
@@ -207,7 +210,7 @@ class MonitoringHooks:
                 armed.pop(gone, None)
                 resumed.pop(gone, None)
             muting = recorder.muting
-            if tick is not None and get_ident() == home:
+            if tick is not None and here:
                 tick()
             extend((now(), get_ident(), code, PAUSED))
             if recorder.full:

@@ -27,11 +27,11 @@ __all__ = ["HOUSEKEEPING_NS", "Recorder"]
 HOUSEKEEPING_NS = 1_000_000
 _FEWEST_TO_TAKE = 256
 
-# Hot is a line that came more than so many times in rows of so many events with a mean of less than 3 µs, if
+# Hot is a line that came more than so many times in rows of so many events with a mean of less than 2 µs, if
 # nearly all of its runs are cheap.
 _HOT_RUNS = 500
 _ROW = 64
-_HOT_NS = 3_000
+_HOT_NS = 2_000
 _MOST_ROWS = 32  # looked at in one go, so that the program does not stand still for more than a millisecond
 # Cheap is less than 1.2 µs, the event included: the smallest operation of torch takes longer while it is
 # profiled, so that lines with operations keep their events. On a machine that slows down, and so logs slowly

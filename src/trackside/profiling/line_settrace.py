@@ -99,9 +99,12 @@ class SettraceHooks:
                 if sys.gettrace() in self._entries:
                     sys.settrace(None)
                 return
-            due = now() + recorder.housekeeping_ns
+            t, here = now(), threading.get_ident() == self._home
+            if tick is not None and not here and t < due + recorder.housekeeping_ns:
+                return  # the thread that ticks goes first
+            due = t + recorder.housekeeping_ns
             recorder.take()
-            if tick is not None and threading.get_ident() == self._home:
+            if tick is not None and here:
                 tick()
             extend((now(), thread, code, PAUSED))
             if recorder.full:
@@ -125,7 +128,7 @@ class SettraceHooks:
                     return None
                 if id(code) in silent:
                     skipped += 1
-                    return hushed(code)
+                    return hushes[id(code)] if id(code) in hushes else hushed(code)
                 t = now()
                 trace = tracers.get(id(code))
                 known = trace is not None
@@ -178,28 +181,27 @@ class SettraceHooks:
 
             def hushed(code: CodeType) -> _Trace | None:
                 """For code that is muted whole: nothing, or what waits for a line that was never seen."""
-                if id(code) not in hushes:
-                    hot = recorder.hot[id(code)]
-                    lines = {line for _, _, line in code.co_lines() if line} - {code.co_firstlineno}
+                hot = recorder.hot[id(code)]
+                lines = {line for _, _, line in code.co_lines() if line} - {code.co_firstlineno}
 
-                    def hush(frame: FrameType, event: str, arg: object) -> _Trace:
-                        nonlocal skipped
-                        if event == "line" and frame.f_lineno not in hot:
-                            return rare(frame, event, arg)
-                        skipped += _LINE
-                        return hush
+                def hush(frame: FrameType, event: str, arg: object) -> _Trace:
+                    nonlocal skipped
+                    if event == "line" and frame.f_lineno not in hot:
+                        return rare(frame, event, arg)
+                    skipped += _LINE
+                    return hush
 
-                    def rare(frame: FrameType, event: str, arg: object) -> _Trace:
-                        nonlocal quiet
-                        if event == "return" or (event == "line" and frame.f_lineno not in hot):
-                            t = now()
-                            if skipped:
-                                flush(t, code)
-                            extend((t, me, code, frame.f_lineno if event == "line" else RETURNED))
-                            quiet = _NONE
-                        return rare
+                def rare(frame: FrameType, event: str, arg: object) -> _Trace:
+                    nonlocal quiet
+                    if event == "return" or (event == "line" and frame.f_lineno not in hot):
+                        t = now()
+                        if skipped:
+                            flush(t, code)
+                        extend((t, me, code, frame.f_lineno if event == "line" else RETURNED))
+                        quiet = _NONE
+                    return rare
 
-                    hushes[id(code)] = None if lines <= hot.keys() else hush
+                hushes[id(code)] = None if lines <= hot.keys() else hush
                 return hushes[id(code)]
 
             def flush(t: int, code: CodeType) -> None:
