@@ -9,7 +9,8 @@ __all__ = [
     "PAUSED",
     "RAISED",
     "RETURNED",
-    "SKIPPED",
+    "SKIPPED_CALLS",
+    "SKIPPED_LINES",
     "CodePlace",
     "Costs",
     "LineEvents",
@@ -23,7 +24,8 @@ RETURNED = 0  # a frame is left: by return, by yield, or by an exception
 CALLED = -1  # minus the line: a frame is entered there, at its start or where it had yielded
 RAISED = -(1 << 25)  # minus the line: an exception there; the frame may have been entered by it
 PAUSED = -(1 << 26)  # the time since the event before was spent by the log itself
-SKIPPED = -(1 << 40)  # minus a count: calls of code that is not the user's, since the event before
+SKIPPED_CALLS = -(1 << 40)  # minus a count: calls not logged since the event before
+SKIPPED_LINES = -(1 << 50)  # minus a count: the same for events of lines
 FARTHEST_LINE = (1 << 24) - 1
 
 
@@ -54,7 +56,7 @@ class Mute:
     time_ns: int
     code: int
     line: int
-    """0 for the whole code object, calls and returns included."""
+    """0 for calls and returns of the code object; the lines of it that were seen are then muted as well."""
     group: int
     """Muted lines of one code with the same group are not told apart any more; 0 for a whole code object."""
 
@@ -70,7 +72,7 @@ class Costs:
     skipped_call_ns: float = 0.0
     """Of a call that is not logged: of code that is muted whole, or not the user's."""
     plain_line_ns: float = 5.0
-    """How long a cheap line takes when nothing is logged."""
+    """How long a line of a hot loop takes when nothing is logged."""
 
 
 @dataclass(frozen=True, slots=True)

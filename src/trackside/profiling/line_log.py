@@ -20,18 +20,19 @@ __all__ = ["LineLog", "LineLogUnavailable"]
 
 MOST_EVENTS = 2_000_000  # 64 MB
 
-# The calibration: short, since it runs inside the user's program.
+# The calibration: short, since it runs inside the user's program, and with lines as loops have them, since an
+# event costs more on a line that does more.
 _ROUNDS, _LOOPS = 20, 50
 _NEVER = 1 << 60  # ns
 _FILE = "<trackside calibration>"
 _SOURCE = """\
 def lines(n):
-    a = 0
+    a, t = 0, (1, 2, 3, 4)
     for i in range(n):
-        a += 1
-        b = a
-        c = b
-        d = c
+        a += i & 7
+        b = a * 3
+        c = t[i & 3]
+        d = b < c
 
 def called(n):
     return n
@@ -52,7 +53,7 @@ class LineLog:
     Args:
         is_user: whether a file, as named by its code objects, is the user's. Asked once for each file.
         most_events: where the log ends itself, to bound its memory at 32 bytes an event.
-        tick: called about every 2 ms from the thread that starts the log, while that runs the user's code.
+        tick: called about every millisecond from the thread that starts the log, while in the user's code.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ def _logged(
     recorder.mute(function.__code__, muted)
     if silent is not None:
         recorder.wants(silent)
-        recorder.silence(silent)
+        recorder.silence(silent, [10])
     hooks = _hooks(recorder)
     hooks.install()
     try:

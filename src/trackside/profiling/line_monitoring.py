@@ -20,7 +20,7 @@ _NAME = "trackside line log"
 _IDS = (3, 4, 2, 5, 1, 0)
 # After a line that is not muted in the midst of muted ones, these get their events back for one round, or
 # their time would count as that line's. How long that takes depends on the size of the code: it may happen
-# this often, or after so many times what it took.
+# this often, or after so many times what it takes. In code that is muted whole, the return must come back.
 _REARM_NS, _REARM_COSTS = 100_000, 100
 
 
@@ -34,7 +34,7 @@ class MonitoringHooks:
     """Callbacks that append to a recorder, from `install` to `remove`.
 
     Args:
-        tick: called about every 2 ms from the thread that installs, while it runs the user's code.
+        tick: called about every millisecond from the thread that installs, while it runs the user's code.
     """
 
     def __init__(self, recorder: Recorder, tick: Callable[[], None] | None = None) -> None:
@@ -100,13 +100,15 @@ class MonitoringHooks:
         # Closures, since every name that is looked up elsewhere costs each event some nanoseconds.
         now, DISABLE = time.perf_counter_ns, self._monitoring.DISABLE
         recorder, armed, arm, tick = self._recorder, self._armed, self._arm, self._tick
-        pending, extend, hot = recorder.pending, recorder.pending.extend, recorder.hot
+        pending, extend = recorder.pending, recorder.pending.extend
+        hot, silent = recorder.hot, recorder.silent
         watch, mask = self._watch, self._local
         home, process = get_ident(), os.getpid()
         met = threading.local()
         muting = False
         due = now() + recorder.housekeeping_ns
         rearm_at: dict[int, int] = {}
+        rearm_ns: dict[int, int] = {}
         resumed: dict[int, dict[int, int]] = {}
 
         def line(code: CodeType, number: int) -> object:
@@ -153,19 +155,26 @@ class MonitoringHooks:
                 housekeep(code)
             return None
 
-        def leave(code: CodeType, offset: int, value: object) -> None:
-            if id(code) in armed:  # an exception leaves any code
+        def leave(code: CodeType, offset: int, value: object) -> object:
+            extend((now(), get_ident(), code, RETURNED))
+            return DISABLE if id(code) in silent else None
+
+        def unwind(code: CodeType, offset: int, error: BaseException) -> None:
+            if id(code) in hot:  # of the user's; nothing is switched off here
                 extend((now(), get_ident(), code, RETURNED))
 
         def is_muted(t: int, code: CodeType, number: int) -> bool:
             """Whether to switch the place off: it is in a group, and not the first of the group in a row."""
             group = hot[id(code)].get(number)
             if group is None:
-                if t > rearm_at.get(id(code), 0):
+                if id(code) in silent or t > rearm_at.get(id(code), 0):
                     watch(code, 0)
                     watch(code, mask)
-                    rearm_at[id(code)] = t + max(_REARM_NS, _REARM_COSTS * (now() - t))
+                    rearm_ns[id(code)] = min(rearm_ns.get(id(code), _REARM_NS), now() - t)
+                    rearm_at[id(code)] = t + max(_REARM_NS, _REARM_COSTS * rearm_ns[id(code)])
                 return False
+            if id(code) in silent:
+                return True
             me, at = get_ident(), len(pending) - 4
             try:
                 while at >= 0 and pending[at + 1] != me:
@@ -187,18 +196,21 @@ class MonitoringHooks:
 
         def housekeep(code: CodeType) -> None:
             nonlocal due, muting
-            due = now() + recorder.housekeeping_ns
             if os.getpid() != process:  # a forked child: nobody will ask for its log
                 self.remove()
                 return
+            t, here = now(), get_ident() == home
+            if tick is not None and not here and t < due + recorder.housekeeping_ns:
+                return  # the thread that ticks goes first
+            due = t + recorder.housekeeping_ns
             recorder.take()
             while recorder.silenced:
-                code_object = recorder.silenced.pop()
-                armed.pop(id(code_object), None)
-                resumed.pop(id(code_object), None)
-                watch(code_object, 0)
+                # Its other events end one by one, as they come.
+                gone = id(recorder.silenced.pop())
+                armed.pop(gone, None)
+                resumed.pop(gone, None)
             muting = recorder.muting
-            if tick is not None and get_ident() == home:
+            if tick is not None and here:
                 tick()
             extend((now(), get_ident(), code, PAUSED))
             if recorder.full:
@@ -212,5 +224,5 @@ class MonitoringHooks:
             events.PY_THROW: resume,
             events.PY_RETURN: leave,
             events.PY_YIELD: leave,
-            events.PY_UNWIND: leave,
+            events.PY_UNWIND: unwind,
         }

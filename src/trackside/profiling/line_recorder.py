@@ -5,6 +5,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -21,19 +22,22 @@ from trackside.profiling.line_events import (
 
 __all__ = ["HOUSEKEEPING_NS", "Recorder"]
 
-# How long events wait until they are looked through. In 2 ms the hottest loop leaves some 8,000 of them, a
+# How long events wait until they are looked through. In 1 ms the hottest loop leaves some 4,000 of them, a
 # usual program a few dozen.
-HOUSEKEEPING_NS = 2_000_000
+HOUSEKEEPING_NS = 1_000_000
 _FEWEST_TO_TAKE = 256
 
-# Hot is what came more than so many times in rows of so many events that took, on average, no more than a few
-# times what logging them costs. An operation of torch takes longer than the least of that, so that lines with
-# operations keep their events; so do lines of which more than a few runs take longer.
+# Hot is a line that came more than so many times in rows of so many events with a mean of less than 2 µs, if
+# nearly all of its runs are cheap.
 _HOT_RUNS = 500
 _ROW = 64
+_HOT_NS = 2_000
 _MOST_ROWS = 32  # looked at in one go, so that the program does not stand still for more than a millisecond
-_CHEAP_NS, _CHEAP_COSTS = 1_500, 6
-_CHEAP_SHARE = 0.98
+# Cheap is less than 1.2 µs, the event included: the smallest operation of torch takes longer while it is
+# profiled, so that lines with operations keep their events. On a machine that slows down, and so logs slowly
+# too, it is a few times what the shortest of the events take, such as those of a loop's own line.
+_CHEAP_NS, _CHEAP_TIMES, _SHORT_SHARE = 1_200, 3, 0.1
+_CHEAP_SHARE = 0.9
 
 # Packing an event costs as much as logging it, and saves 90 bytes. It waits until the window is over, or
 # until there are so many.
@@ -73,7 +77,7 @@ class Recorder:
         self.muting = False
         """Some line is muted."""
         self.silent: set[int] = set()
-        """id(code) of what is muted whole."""
+        """id(code) of what is muted whole: calls, returns, and all lines that were seen."""
         self.codes: list[CodeType] = []
         """The user's, as far as met. Kept alive, so that an id stands for one of them."""
         self.silenced: list[CodeType] = []
@@ -82,7 +86,6 @@ class Recorder:
         self._is_user = is_user
         self._most_events = most_events
         self._costs = costs
-        self._cheap_ns = max(_CHEAP_NS, _CHEAP_COSTS * costs.line_ns)
         self._mine: set[str] = set()
         self._index: dict[int, int] = {}
         self._threads: list[ThreadStart] = []
@@ -178,8 +181,9 @@ class Recorder:
         hot.update(dict.fromkeys(group, group))
         self.muting = True
 
-    def silence(self, code: CodeType) -> None:
-        """That code object is muted whole."""
+    def silence(self, code: CodeType, lines: Iterable[int]) -> None:
+        """That code object is muted whole: calls, returns and all these lines. Others that it has are not."""
+        self.mute(code, lines)
         self.silent.add(id(code))
         self.silenced.append(code)
         self._mutes.append((time.perf_counter_ns(), self._index[id(code)], 0))
@@ -238,7 +242,7 @@ class Recorder:
         rows = [
             row
             for row, (first, last) in enumerate(zip(times[::_ROW], times[_ROW::_ROW], strict=False))
-            if last - first < _ROW * self._cheap_ns
+            if last - first < _ROW * _HOT_NS
         ]
         if not rows:
             return
@@ -257,20 +261,19 @@ class Recorder:
         """Of what came often, mutes what is also cheap nearly every time."""
         codes = {code for code, _ in hot}
         taken: dict[tuple[int, int], list[int]] = {}
-        for key, first, last in zip(keys, times, times[1:], strict=False):
+        gaps = [last - first for first, last in pairwise(times)]
+        for key, gap in zip(keys, gaps, strict=False):
             if key[0] in codes and key[1] != RETURNED:  # the time after a return is the caller's
-                taken.setdefault(key, []).append(last - first)
-        cheap = {
-            key
-            for key, spans in taken.items()
-            if sorted(spans)[int(_CHEAP_SHARE * (len(spans) - 1))] <= self._cheap_ns
-        }
+                taken.setdefault(key, []).append(gap)
+        limit = min(_HOT_NS, max(_CHEAP_NS, _CHEAP_TIMES * _quantile(gaps, _SHORT_SHARE)))
+        cheap = {key for key, spans in taken.items() if _quantile(spans, _CHEAP_SHARE) <= limit}
         for code in codes:
             code_object = self.codes[self._index[code]]
             called = any(one == code and CALLED - FARTHEST_LINE <= number <= CALLED for one, number in hot)
-            if called and all(key in cheap for key in taken if key[0] == code):
+            mine = [key for key in taken if key[0] == code]
+            if called and cheap.issuperset(mine):
                 if code not in self.silent:
-                    self.silence(code_object)
+                    self.silence(code_object, [number for _, number in mine if number > 0])
                 continue
             lines = [number for one, number in hot & cheap if one == code and number > 0]
             if lines:
@@ -278,3 +281,7 @@ class Recorder:
                 for line in lines:
                     # From zero again: a muted line whose events go on was muted without its neighbours.
                     del self._heat[code, line]
+
+
+def _quantile(values: Sequence[int], share: float) -> int:
+    return sorted(values)[int(share * (len(values) - 1))]

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, cast
 
-from trackside.profiling.line_events import CALLED, PAUSED, RAISED, RETURNED, SKIPPED
+from trackside.profiling.line_events import CALLED, PAUSED, RAISED, RETURNED, SKIPPED_CALLS, SKIPPED_LINES
 from trackside.profiling.line_recorder import Recorder
 
 __all__ = ["SettraceHooks"]
 
 _NONE: frozenset[int] = frozenset()
+# What is skipped is counted in one number: calls, and above these bits lines.
+_LINE = 1 << 32
 
 _Trace = Callable[[FrameType, str, Any], Any]
 
@@ -22,7 +24,7 @@ class SettraceHooks:
     """Trace functions that append to a recorder, from `install` to `remove`.
 
     Args:
-        tick: called about every 2 ms from the thread that installs, while it runs the user's code.
+        tick: called about every millisecond from the thread that installs, while it runs the user's code.
     """
 
     def __init__(self, recorder: Recorder, tick: Callable[[], None] | None = None) -> None:
@@ -97,11 +99,12 @@ class SettraceHooks:
                 if sys.gettrace() in self._entries:
                     sys.settrace(None)
                 return
-            due = now() + recorder.housekeeping_ns
+            t, here = now(), threading.get_ident() == self._home
+            if tick is not None and not here and t < due + recorder.housekeeping_ns:
+                return  # the thread that ticks goes first
+            due = t + recorder.housekeeping_ns
             recorder.take()
-            if id(code) in silent:
-                frame.f_trace = None
-            if tick is not None and threading.get_ident() == self._home:
+            if tick is not None and here:
                 tick()
             extend((now(), thread, code, PAUSED))
             if recorder.full:
@@ -112,6 +115,7 @@ class SettraceHooks:
             quiet = _NONE  # lines to ignore: those muted together with the last one logged
             skipped = 0
             tracers: dict[int, _Trace] = {}
+            hushes: dict[int, _Trace | None] = {}
 
             def enter(frame: FrameType, event: str, arg: object) -> _Trace | None:
                 nonlocal quiet, skipped
@@ -123,7 +127,8 @@ class SettraceHooks:
                     skipped += 1
                     return None
                 if id(code) in silent:
-                    return None
+                    skipped += 1
+                    return hushes[id(code)] if id(code) in hushes else hushed(code)
                 t = now()
                 trace = tracers.get(id(code))
                 known = trace is not None
@@ -138,8 +143,9 @@ class SettraceHooks:
                 return trace
 
             def meet(code: CodeType) -> _Trace | None:
-                if not recorder.wants(code):
-                    return None
+                return tracer(code) if recorder.wants(code) else None
+
+            def tracer(code: CodeType) -> _Trace:
                 hot = recorder.hot[id(code)]
 
                 def trace(frame: FrameType, event: str, arg: object) -> _Trace | None:
@@ -147,6 +153,7 @@ class SettraceHooks:
                     if event == "line":
                         number = frame.f_lineno
                         if number in quiet:
+                            skipped += _LINE
                             return trace
                         t = now()
                         if skipped:
@@ -163,6 +170,8 @@ class SettraceHooks:
                         quiet = _NONE
                     if t >= due:
                         housekeep(frame, code, me)
+                        if frame.f_trace is trace and id(code) in silent:
+                            frame.f_trace = hushed(code)
                         return frame.f_trace
                     return trace
 
@@ -170,10 +179,39 @@ class SettraceHooks:
                 self._locals.add(trace)
                 return trace
 
+            def hushed(code: CodeType) -> _Trace | None:
+                """For code that is muted whole: nothing, or what waits for a line that was never seen."""
+                hot = recorder.hot[id(code)]
+                lines = {line for _, _, line in code.co_lines() if line} - {code.co_firstlineno}
+
+                def hush(frame: FrameType, event: str, arg: object) -> _Trace:
+                    nonlocal skipped
+                    if event == "line" and frame.f_lineno not in hot:
+                        return rare(frame, event, arg)
+                    skipped += _LINE
+                    return hush
+
+                def rare(frame: FrameType, event: str, arg: object) -> _Trace:
+                    nonlocal quiet
+                    if event == "return" or (event == "line" and frame.f_lineno not in hot):
+                        t = now()
+                        if skipped:
+                            flush(t, code)
+                        extend((t, me, code, frame.f_lineno if event == "line" else RETURNED))
+                        quiet = _NONE
+                    return rare
+
+                hushes[id(code)] = None if lines <= hot.keys() else hush
+                return hushes[id(code)]
+
             def flush(t: int, code: CodeType) -> None:
                 nonlocal skipped
-                extend((t, me, code, SKIPPED - skipped))
+                lines, calls = divmod(skipped, _LINE)
                 skipped = 0
+                if calls:
+                    extend((t, me, code, SKIPPED_CALLS - calls))
+                if lines:
+                    extend((t, me, code, SKIPPED_LINES - lines))
 
             while top is not None:
                 trace = tracers.get(id(top.f_code)) or meet(top.f_code)

@@ -12,7 +12,8 @@ from trackside.profiling.line_events import (
     PAUSED,
     RAISED,
     RETURNED,
-    SKIPPED,
+    SKIPPED_CALLS,
+    SKIPPED_LINES,
     LineEvents,
 )
 from trackside.profiling.line_mixtures import Spans, own_times
@@ -146,13 +147,15 @@ class _Walk:
         self.stacks: list[int] = []
         self.anchors: list[int] = []
         self.charges: list[float] = []
+        self.skips: list[float] = []
         self.if_muted: list[float] = []
         """What the event costs once it is muted."""
         self._lines = stacks
         self._number = stacks.number
         self._costs = events.costs
         self._frames: list[list[int]] = []
-        """Code, the callers' stack, and the frame's own."""
+        """Code, the callers' stack, the frame's own, and whether a line of it was rare: not muted though the
+        code is, sooner or later."""
         self._group_of = {(mute.code, mute.line): mute.group for mute in events.mutes if mute.line}
         self._silences = sorted((mute.time_ns, mute.code) for mute in events.mutes if not mute.line)
         for code, line in begin:
@@ -172,21 +175,25 @@ class _Walk:
                 silent.add(next_silent)
                 self._drop(next_silent)
                 next_silence, next_silent = next(ahead)
-            if number <= SKIPPED:
-                self.charges[-1] += (SKIPPED - number) * costs.skipped_call_ns + costs.line_ns
+            if number <= SKIPPED_LINES:
+                self.skips[-1] += (SKIPPED_LINES - number) * costs.muted_line_ns
+                continue
+            if number <= SKIPPED_CALLS:
+                self.skips[-1] += (SKIPPED_CALLS - number) * costs.skipped_call_ns
                 continue
             if number == PAUSED:
                 self.charges[-1] = np.inf  # all of it
                 self._add(time, self._top(), anchor, 0.0, 0.0)
                 continue
-            if code in silent:
+            if code in silent and not self._is_rare(code, number):
                 continue
+            rare = number > 0 and (code, number) not in self._group_of
             if number > 0:
                 charge = costs.line_ns
-                self._reach(code, number)
+                self._reach(code, number, rare)
             elif number == RETURNED:
                 charge = costs.call_ns
-                self._leave(code)
+                rare = self._leave(code)
             elif number > RAISED:
                 charge = costs.call_ns
                 self._enter(code, CALLED - number)
@@ -196,7 +203,7 @@ class _Walk:
                 if not self._frames or self._frames[-1][0] != code:
                     self._enter(code, RAISED - number)
             top, if_muted = self._top(), 0.0
-            if code in quiet:
+            if code in quiet and not rare:
                 if_muted = costs.skipped_call_ns if RAISED < number < RETURNED else 0.0
             else:
                 of_line = self._group_of.get((code, number))
@@ -208,11 +215,18 @@ class _Walk:
                 group = now
             self._add(time, top, anchor, charge, if_muted)
 
+    def _is_rare(self, code: int, number: int) -> bool:
+        """Of code that is muted whole, a line that is not, or the return after one."""
+        if number > 0:
+            return (code, number) not in self._group_of
+        return number == RETURNED and any(frame[0] == code for frame in self._frames)
+
     def _add(self, time: int, stack: int, anchor: int, charge: float, if_muted: float) -> None:
         self.starts.append(time)
         self.stacks.append(stack)
         self.anchors.append(anchor)
         self.charges.append(charge)
+        self.skips.append(0.0)
         self.if_muted.append(if_muted)
 
     def _top(self) -> int:
@@ -220,17 +234,17 @@ class _Walk:
 
     def _enter(self, code: int, line: int) -> None:
         below = self._top()
-        self._frames.append([code, below, self._number(below, code, line)])
+        self._frames.append([code, below, self._number(below, code, line), 0])
 
-    def _reach(self, code: int, line: int) -> None:
+    def _reach(self, code: int, line: int, rare: bool) -> None:
         if not self._return_to(code):
             self._enter(code, line)
         frame = self._frames[-1]
         frame[2] = self._number(frame[1], code, line)
+        frame[3] |= rare
 
-    def _leave(self, code: int) -> None:
-        if self._return_to(code):
-            self._frames.pop()
+    def _leave(self, code: int) -> bool:
+        return self._return_to(code) and bool(self._frames.pop()[3])
 
     def _return_to(self, code: int) -> bool:
         """Whether that code is on the stack; its innermost frame is then on top.
@@ -274,6 +288,7 @@ def _own_times(
             starts=np.concatenate([one.starts for one in threads])[somewhere],
             ends=np.concatenate([one.ends for one in threads])[somewhere],
             charges=np.concatenate([walk.charges for walk in walks])[somewhere],
+            skips=np.concatenate([walk.skips for walk in walks])[somewhere],
             if_muted=np.concatenate([walk.if_muted for walk in walks])[somewhere],
         ),
     )
