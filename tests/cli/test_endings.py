@@ -39,6 +39,23 @@ def test_an_interrupt_with_json_is_one_document_and_130(number: signal.Signals) 
     assert "trackside runs list" in error["remedy"]
 
 
+def test_a_sigterm_that_was_ignored_before_stays_ignored() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN)\n" + WAITING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=1)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert "SIGINT" in json.loads(out)["error"]["message"]
+
+
 @pytest.mark.parametrize("arguments", [["nonsense", "--json"], ["runs", "show", "z-1", "--json"]])
 def test_an_error_that_nobody_reads_ends_as_any_other_output(arguments: list[str]) -> None:
     reading, writing = os.pipe()

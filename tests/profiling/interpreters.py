@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -33,9 +34,17 @@ def interpreter(which: str) -> str:
 
 @cache
 def _other() -> str | None:
-    for name in _OTHERS:
-        path = shutil.which(name)
-        # The name may be there and the interpreter not, as with version managers.
-        if path and subprocess.run([path, "-c", ""], capture_output=True, timeout=20).returncode == 0:
-            return path
-    return None
+    return next((path for name in _OTHERS for path in _candidates(name) if _runs(path)), None)
+
+
+def _candidates(name: str) -> Iterator[str]:
+    """On the PATH, and what a version manager whose stand-in is there has installed."""
+    found = shutil.which(name)
+    if found:
+        yield found
+        yield from map(str, sorted(Path(found).parents[1].glob(f"versions/*/bin/{name}")))
+
+
+def _runs(path: str) -> bool:
+    # A stand-in is there also where no version is chosen.
+    return subprocess.run([path, "-c", ""], capture_output=True, timeout=20).returncode == 0

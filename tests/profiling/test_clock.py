@@ -7,14 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trackside.profiling.clock import (
-    MARKER_PREFIX,
-    ClockMarkers,
-    Marker,
-    NoMarkers,
-    fit,
-    marker_spans,
-)
+from trackside.profiling.clock import NoMarkers, fit, marker_spans
+from trackside.profiling.markers import MARKER_PREFIX, ClockMarkers, Marker
 
 OFFSET = 1_790_857_026_000_000_000
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from trackside.profiling.clock import MARKER_PREFIX, ClockMarkers, fit, marker_spans
+from trackside.profiling.clock import fit, marker_spans
 from trackside.profiling.line_log import LineLog
 from trackside.profiling.line_times import line_spans
+from trackside.profiling.markers import MARKER_PREFIX, ClockMarkers
 
 torch = pytest.importorskip("torch")
 from tests.profiling import torch_program  # noqa: E402 - needs torch

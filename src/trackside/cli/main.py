@@ -98,7 +98,9 @@ def _terminated_as_interrupted(signals: list[signal.Signals]) -> Iterator[None]:
     Args:
         signals: gets SIGTERM when it arrives, since a KeyboardInterrupt does not say what made it.
     """
-    if threading.current_thread() is not threading.main_thread():
+    # Who had it ignored, as some supervisors do, wants it ignored by what we start too.
+    ignored = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield
         return
 
