@@ -104,6 +104,24 @@ def thrown_into_a_generator() -> None:
     wait(4, "after closing")
 
 
+def thrown_into_its_like() -> None:
+    def relay(depth: int) -> Iterator[int]:
+        try:
+            yield depth
+        except ValueError:
+            if depth:
+                inner: Any = relay(depth - 1)
+                next(inner)
+                inner.throw(ValueError)
+            wait(1, "thrown, at any depth")
+            yield depth
+
+    outer: Any = relay(2)
+    next(outer)
+    outer.throw(ValueError)
+    wait(2, "after throwing at each depth")
+
+
 def coroutines() -> None:
     async def numbers() -> AsyncIterator[int]:
         for n in range(2):

@@ -1,7 +1,9 @@
 """Programs whose lines are timed by hand, under the log: by time and by share, on each way to log lines."""
 
 import pickle
+import statistics
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -164,6 +166,17 @@ def test_callers_are_on_the_stack_and_those_left_are_not(
         assert found == [[program, *(f"{program}.<locals>.{name}" for name in inner)]] * len(found)
 
 
+def test_a_generator_that_throws_into_its_like_is_there_twice(
+    runs: Callable[[str, str], list[Run]], which: str
+) -> None:
+    if (sys.version_info >= (3, 12)) != (which == "here"):
+        pytest.skip("sys.settrace does not tell that an exception was thrown into a generator")
+    for run in runs(which, "thrown_into_its_like"):
+        spans = line_spans(run[0])
+        depths = [len(stack_at(spans, wait)) for wait in within(run) if wait.label == "thrown, at any depth"]
+        assert depths == [4, 3, 2]
+
+
 def test_a_thread_has_a_stack_of_its_own(runs: Callable[[str, str], list[Run]], which: str) -> None:
     for run in runs(which, "threads"):
         spans = line_spans(run[0])
@@ -227,8 +240,9 @@ def test_shares_next_to_a_hot_loop_are_within_three_points(
         events.append(len(log))
         # Neither line of the body is forgotten, nor is the loop's own.
         assert min(times[line] for line in loop) > 0.02 * sum(times[line] for line in loop)
-    # The least, since the loop is short and a machine that does other things makes it longer at random.
-    assert abs(min(logged_shares) - min(true_shares)) < 0.03, (
+    # Of the quiet runs: the loop is short, and a machine that does other things makes it longer at random.
+    true, logged = (statistics.quantiles(shares, n=4)[0] for shares in (true_shares, logged_shares))
+    assert abs(logged - true) < 0.03, (
         true_shares,
         logged_shares,
     )
