@@ -2,9 +2,11 @@
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
-__all__ = ["Waited", "note", "wait", "waits"]
+__all__ = ["Waited", "note", "swallow", "wait", "waits"]
 
 
 class Waited(NamedTuple):
@@ -31,6 +33,13 @@ def wait(ms: float, label: str) -> float:
         now = time.perf_counter_ns()
     waits.append(Waited(label, threading.get_native_id(), start, now))
     return ms
+
+
+def swallow(call: Callable[[], object], ms: float, label: str) -> None:
+    """Catches what the call raises, and then goes on."""
+    with suppress(Exception):
+        call()
+    wait(ms, label)
 
 
 def note(label: str, start_ns: int) -> None:

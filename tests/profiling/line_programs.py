@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from tests.profiling.hand_timer import note, wait
+from tests.profiling.hand_timer import note, swallow, wait
 
 
 def nested_helpers() -> None:
@@ -102,6 +102,24 @@ def thrown_into_a_generator() -> None:
     wait(3, "after throwing")
     it.close()
     wait(4, "after closing")
+
+
+def thrown_into_its_like() -> None:
+    def relay(depth: int) -> Iterator[int]:
+        try:
+            yield depth
+        except ValueError:
+            if depth:
+                inner: Any = relay(depth - 1)
+                next(inner)
+                inner.throw(ValueError)
+            wait(1, "thrown, at any depth")
+            yield depth
+
+    outer: Any = relay(2)
+    next(outer)
+    outer.throw(ValueError)
+    wait(2, "after throwing at each depth")
 
 
 def coroutines() -> None:
@@ -257,6 +275,17 @@ def exception_through_three_frames() -> None:
         wait(5, "after the handler")
 
 
+def error_swallowed_elsewhere() -> None:
+    """Between the error and the end of the line no other line begins."""
+
+    def fails() -> None:
+        wait(1, "before the error")
+        raise ValueError
+
+    swallow(fails, 4, "rest of the line that swallows")
+    wait(2, "after the line that swallows")
+
+
 def try_finally() -> None:
     def work() -> float:
         try:
@@ -356,6 +385,19 @@ def executed_source() -> None:
     source = "def inside():\n    wait(5, 'in the source')\n\ninside()\nwait(3, 'its top level')\n"
     exec(compile(source, "<source of the user>", "exec"), {"wait": wait})
     wait(4, "after the source")
+
+
+def rare_lines_close_together() -> int:
+    def look_up(n: int) -> float:
+        if n % 4_000 in (1_000, 1_003):
+            return wait(0.03, "rare and soon again")
+        return 1.0
+
+    total = 0.0
+    for n in range(20_000):
+        total += look_up(n) + (wait(0.05, "beside the rare line") if n % 4_000 == 1_003 else 0.0)
+    wait(3, "after the rare lines")
+    return int(total)
 
 
 def running_already(begin: Callable[[], None], end: Callable[[], None]) -> None:

@@ -40,6 +40,14 @@ def test_one_marker_is_enough_and_its_width_is_the_error() -> None:
     assert 250 <= found.error_ns <= 350
 
 
+@pytest.mark.parametrize("narrow", ["start", "end"])
+def test_either_end_of_a_marker_narrows_the_offset_down(narrow: str) -> None:
+    inside = 60 if narrow == "start" else 20_000
+    one = Marker(f"{MARKER_PREFIX}1/0", 0, inside, 20_060)
+    found = fit([one], [seen(one, into=0.9)])
+    assert abs(found.offset_ns - OFFSET) <= found.error_ns <= 31
+
+
 def test_clocks_that_drift_are_followed_piece_by_piece() -> None:
     # 100 ppm: 10 µs in every 100 ms, with markers of 1 µs.
     markers = [marker(n, 100_000_000 * n) for n in range(11)]

@@ -1,7 +1,9 @@
 """Programs whose lines are timed by hand, under the log: by time and by share, on each way to log lines."""
 
 import pickle
+import statistics
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -13,7 +15,7 @@ from tests.profiling.hand_timer import Waited
 from tests.profiling.interpreters import INTERPRETERS, environment, interpreter
 from tests.profiling.line_driver import Run
 
-from trackside.profiling.line_stacks import Line
+from trackside.profiling.line_stacks import NO_STACK, Line
 from trackside.profiling.line_times import LineSpans, inclusive_times, line_spans, self_times
 
 FILE = line_programs.__file__
@@ -79,6 +81,7 @@ def within(run: Run) -> list[Waited]:
 def stack_at(spans: LineSpans, wait: Waited) -> list[str]:
     """Names of the functions on the stack in the midst of a wait, outermost first."""
     (stack,) = spans.line_at(wait.thread, [(wait.start_ns + wait.end_ns) // 2]).stacks.tolist()
+    assert stack != NO_STACK, wait.label
     return [spans.stacks.function(one) for one in spans.stacks.trail(stack)][::-1]
 
 
@@ -93,7 +96,12 @@ def test_each_moment_is_on_the_line_that_was_running(
         for wait in within(run):
             moments = [wait.start_ns, (wait.start_ns + wait.end_ns) // 2, wait.end_ns]
             lines = spans.line_at(wait.thread, moments).lines.tolist()
-            assert [spans.stacks.lines[line] for line in lines] == [place_of(wait.label)] * 3, wait.label
+            assert NO_STACK not in lines, wait.label
+            places = {place_of(wait.label)}
+            if wait.label == "beside the rare line":
+                # Muted, and not told apart from the line of its loop.
+                places.add(Line(FILE, place_of(wait.label).line - 1))
+            assert {spans.stacks.lines[line] for line in lines} <= places, wait.label
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -104,7 +112,7 @@ def test_the_time_of_each_line_is_the_one_taken_by_hand(
     for run in runs(which, program):
         by_hand: Counter[Line] = Counter()
         for wait in within(run):
-            if wait.label == "after the hot helper, on its line":
+            if wait.label in ("after the hot helper, on its line", "beside the rare line"):
                 continue  # not all that this line does
             by_hand[place_of(wait.label)] += wait.end_ns - wait.start_ns
         logged = self_times(line_spans(run[0]))
@@ -132,6 +140,7 @@ def test_the_time_of_each_line_is_the_one_taken_by_hand(
         ("exception_through_three_frames", "frame three", ["one", "two", "three"]),
         ("exception_through_three_frames", "handler", []),
         ("exception_through_three_frames", "after the handler", []),
+        ("error_swallowed_elsewhere", "rest of the line that swallows", []),
         ("with_statements", "generator got the error", ["managed"]),
         ("with_statements", "after with", []),
         ("decorators", "decorated", ["timed.<locals>.wrapper", "work"]),
@@ -142,6 +151,8 @@ def test_the_time_of_each_line_is_the_one_taken_by_hand(
         ("hot_recursion", "back from the hot bottom", []),
         ("rare_line_in_a_hot_helper", "rare line of a hot helper", ["look_up"]),
         ("rare_line_in_a_hot_helper", "after the hot helper, on its line", []),
+        ("rare_lines_close_together", "rare and soon again", ["look_up"]),
+        ("rare_lines_close_together", "beside the rare line", []),
         ("hot_helpers", "after the hot helpers", []),
     ],
 )
@@ -153,6 +164,17 @@ def test_callers_are_on_the_stack_and_those_left_are_not(
         found = [stack_at(spans, wait) for wait in within(run) if wait.label == label]
         assert found
         assert found == [[program, *(f"{program}.<locals>.{name}" for name in inner)]] * len(found)
+
+
+def test_a_generator_that_throws_into_its_like_is_there_twice(
+    runs: Callable[[str, str], list[Run]], which: str
+) -> None:
+    if (sys.version_info >= (3, 12)) != (which == "here"):
+        pytest.skip("sys.settrace does not tell that an exception was thrown into a generator")
+    for run in runs(which, "thrown_into_its_like"):
+        spans = line_spans(run[0])
+        depths = [len(stack_at(spans, wait)) for wait in within(run) if wait.label == "thrown, at any depth"]
+        assert depths == [4, 3, 2]
 
 
 def test_a_thread_has_a_stack_of_its_own(runs: Callable[[str, str], list[Run]], which: str) -> None:
@@ -194,10 +216,8 @@ def test_a_line_has_the_time_of_what_it_calls_and_recursion_counts_once(
             by_hand = sum(wait.end_ns - wait.start_ns for wait in within(run) if wait.label in labels)
             off.append(inclusive_times(line_spans(run[0]))[line_with(program, text)] - by_hand)
         # asyncio itself, and its sleep of 1 ms, are in the line too.
-        assert -TOLERANCE_NS < min(off) < TOLERANCE_NS + (8_000_000 if program == "coroutines" else 0), (
-            text,
-            off,
-        )
+        most = 2 * TOLERANCE_NS + (8_000_000 if program == "coroutines" else 0)
+        assert -TOLERANCE_NS < min(off) < most, (text, off)
     for run in runs(which, "recursion"):
         waits = [wait.end_ns - wait.start_ns for wait in within(run) if "on the way" in wait.label]
         logged = inclusive_times(line_spans(run[0]))[line_with("recursion", "descend(depth - 1)")]
@@ -220,8 +240,9 @@ def test_shares_next_to_a_hot_loop_are_within_three_points(
         events.append(len(log))
         # Neither line of the body is forgotten, nor is the loop's own.
         assert min(times[line] for line in loop) > 0.02 * sum(times[line] for line in loop)
-    # The least, since the loop is short and a machine that does other things makes it longer at random.
-    assert abs(min(logged_shares) - min(true_shares)) < 0.03, (
+    # Of the quiet runs: the loop is short, and a machine that does other things makes it longer at random.
+    true, logged = (statistics.quantiles(shares, n=4)[0] for shares in (true_shares, logged_shares))
+    assert abs(logged - true) < 0.03, (
         true_shares,
         logged_shares,
     )

@@ -17,9 +17,6 @@ _USUAL_SHARE = 0.25
 # Other lines are interrupted now and then, for milliseconds: spans longer than so many times the median count
 # as that long.
 _OUTLIER = 10.0
-# Nothing may be left of a cheap line when the cost of its event is taken off; it counts this part of a usual
-# one.
-_LEAST = 0.5
 # So many frames of muted code are told apart; what recurs more deeply is put together by its innermost line.
 _DEEPEST = 50
 
@@ -165,7 +162,8 @@ def _followers(spans: Spans, muted: npt.NDArray[np.bool_], plain_line_ns: float)
             anchor,
             stack,
             bool(muted[stack]),
-            runs * max(usual, _LEAST * plain_line_ns),
+            # Nothing may be left of a cheap line when the cost of its event is taken off.
+            runs * max(usual, plain_line_ns),
             float(alike.if_muted.sum()),
         )
 

@@ -21,7 +21,7 @@ _IDS = (3, 4, 2, 5, 1, 0)
 # After a line that is not muted in the midst of muted ones, these get their events back for one round, or
 # their time would count as that line's. How long that takes depends on the size of the code: it may happen
 # this often, or after so many times what it takes. In code that is muted whole, the return must come back.
-_REARM_NS, _REARM_COSTS = 100_000, 100
+_REARM_NS, _REARM_COSTS = 100_000, 20
 
 
 def free_tool_id() -> int | None:
