@@ -70,12 +70,21 @@ def windows_of(folder: Path) -> dict[str, dict[str, Any]]:
     return {window["stage"]: window for window in document["windows"]}
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended, list[dict[str, Any]]]:
+    """One run of many steps, for all who look at what it left."""
+    folder = tmp_path_factory.mktemp("trained")
+    return folder, *profiled(folder, TRAINING, "300")
+
+
 @pytest.mark.timeout(120)
-def test_a_training_run_goes_through_all_windows_and_says_what_it_would_have_said(tmp_path: Path) -> None:
-    ended, messages = profiled(tmp_path, TRAINING, "400")
+def test_a_training_run_goes_through_all_windows_and_says_what_it_would_have_said(
+    trained: tuple[Path, Ended, list[dict[str, Any]]],
+) -> None:
+    tmp_path, ended, messages = trained
     assert (ended.exit_code, ended.signal, ended.trouble) == (0, None, None)
     plain = subprocess.run(
-        [sys.executable, str(tmp_path / "train.py"), "400"], capture_output=True, check=True, timeout=100
+        [sys.executable, str(tmp_path / "train.py"), "300"], capture_output=True, check=True, timeout=100
     )
     assert (tmp_path / "out").read_bytes() == plain.stdout
     assert (tmp_path / "err").read_bytes() == plain.stderr
@@ -131,9 +140,10 @@ def test_a_program_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(tmp_path: Path) -> None:
-    ended, _ = profiled(tmp_path, TRAINING, "300")
-    assert ended.exit_code == 0
+def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
+    trained: tuple[Path, Ended, list[dict[str, Any]]],
+) -> None:
+    tmp_path, _, _ = trained
     found = read_capture(tmp_path / "results")
     assert found.missing == []
     assert [one.window for one in found.windows] == ["A", "T", "B"]
