@@ -333,6 +333,34 @@ def a_thread_that_ran_before_is_seen_or_named() -> None:
         assert "the earlier one" in sentence
 
 
+def threads_that_meet_code_at_the_same_time_do_not_mix_it_up() -> None:
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    functions = []
+    for n in range(400):
+        space: dict[str, Any] = {}
+        exec(compile("\n" * (1000 + 2 * n) + f"def f{n}(): return {n}", __file__, "exec"), space)
+        functions.append(space[f"f{n}"])
+    log = make_log()
+    log.start()
+    parts = [functions[n::8] for n in range(8)]
+    threads = [threading.Thread(target=lambda part=part: [f() for f in part]) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    events = log.stop()
+    sys.setswitchinterval(switch)
+    lines = {f.__name__: f.__code__.co_firstlineno for f in functions}
+    logged_lines = {
+        events.places[code].function: number
+        for code, number in zip(events.codes, events.numbers, strict=True)
+        if number > 0 and events.places[code].function in lines
+    }
+    assert logged_lines == lines
+    assert len({one.native_id for one in events.thread_starts}) == 9
+
+
 def a_generator_left_half_way_logs_no_more() -> None:
     def numbers() -> Iterator[int]:
         yield 0

@@ -183,8 +183,9 @@ def _mixtures(stacks: LineStacks, places: Ints, followers: Iterable[_Follower]) 
     mixtures = {}
     for place, mixture in found.items():
         whole = sum(mixture.values())
-        shares = {suffix: weight / whole for suffix, weight in mixture.items()}
-        mixtures[place] = _Mixture(shares, whole / (whole + muted[place]))
+        if whole > 0:
+            shares = {suffix: weight / whole for suffix, weight in mixture.items()}
+            mixtures[place] = _Mixture(shares, whole / (whole + muted[place]))
     return mixtures
 
 

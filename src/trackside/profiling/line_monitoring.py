@@ -59,8 +59,6 @@ class MonitoringHooks:
         self._callbacks = self._make_callbacks()
         for event, callback in self._callbacks.items():
             self._monitoring.register_callback(self._tool, event, callback)
-        # What an earlier tool of this id has switched off is on again.
-        self._monitoring.restart_events()
         for ident, top in sys._current_frames().items():
             self._recorder.add_thread(ident, top)
             frame: FrameType | None = top
@@ -81,6 +79,7 @@ class MonitoringHooks:
         for event in self._callbacks:
             self._monitoring.register_callback(self._tool, event, None)
         self._monitoring.free_tool_id(self._tool)
+        # Or what was switched off stays off for the next tool of this id.
         self._monitoring.restart_events()
 
     def _arm(self, code: CodeType) -> int | None:

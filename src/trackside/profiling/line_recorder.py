@@ -43,6 +43,9 @@ _CHEAP_SHARE = 0.9
 # until there are so many.
 _MOST_UNPACKED = 200_000
 
+# Seconds. Whoever holds a lock is done in far less, unless it is a thread that a fork has left behind.
+_LONGEST_WAIT = 0.1
+
 _Columns = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 
 
@@ -92,7 +95,8 @@ class Recorder:
         self._thread_of_key: dict[int, int] = {}
         self._taken: list[tuple[list[Any], dict[int, int]] | _Columns] = []
         self._count = 0
-        self._lock = threading.Lock()
+        self._taking = threading.Lock()
+        self._meeting = threading.RLock()
         self._heat: Counter[tuple[int, int]] = Counter()
         self._mutes: list[tuple[int, int, int]] = []
 
@@ -100,9 +104,15 @@ class Recorder:
         """Whether it is the user's code and not muted whole."""
         if id(code) in self._index:
             return id(code) not in self.silent
-        file = code.co_filename
-        if file in self.foreign:
+        if code.co_filename in self.foreign or not self._meeting.acquire(timeout=_LONGEST_WAIT):
             return False
+        try:
+            return id(code) in self._index or self._meet(code)
+        finally:
+            self._meeting.release()
+
+    def _meet(self, code: CodeType) -> bool:
+        file = code.co_filename
         if file not in self._mine:
             try:
                 mine = self._is_user(file)
@@ -127,6 +137,14 @@ class Recorder:
                 this one has ended.
             top: the top of its stack, if it has run before.
         """
+        held = self._meeting.acquire(timeout=_LONGEST_WAIT)
+        try:
+            return self._add_thread(key, top)
+        finally:
+            if held:
+                self._meeting.release()
+
+    def _add_thread(self, key: int | None, top: FrameType | None) -> int:
         ident = threading.get_ident() if key is None else key
         thread = next((one for one in threading.enumerate() if one.ident == ident), None)
         name = None if thread is None else thread.name
@@ -155,9 +173,8 @@ class Recorder:
         """Takes what is pending, if it is much, and mutes what is hot."""
         if len(self.pending) < 4 * _FEWEST_TO_TAKE and not everything:
             return
-        # Another thread may be at it. In a forked child that thread does not exist, so no waiting for ever.
-        if not self._lock.acquire(timeout=0.1 if everything else 0):
-            return
+        if not self._taking.acquire(timeout=_LONGEST_WAIT if everything else 0):
+            return  # another thread is at it
         try:
             chunk = self.pending[:]
             # An interrupt between here and the next lines loses these events; the other order doubles them.
@@ -170,7 +187,7 @@ class Recorder:
             self.full = self._count >= self._most_events
             self._mute_hot(chunk)
         finally:
-            self._lock.release()
+            self._taking.release()
 
     def mute(self, code: CodeType, lines: Iterable[int]) -> None:
         """Those lines are not told apart any more, nor from those muted with them before."""
@@ -198,8 +215,8 @@ class Recorder:
                 column.extend(piece)
         notes = list(self.notes)
         if self.full:
-            lost = (stop_ns - columns[0][-1]) / 1e6
-            stop_ns = columns[0][-1]
+            lost = (stop_ns - max(columns[0])) / 1e6
+            stop_ns = max(columns[0])
             notes.append(
                 f"the log ended itself {lost:.1f} ms before the window did, after {len(columns[0])} events: "
                 f"at most {self._most_events} are kept"

@@ -201,6 +201,7 @@ class SettraceHooks:
                         quiet = _NONE
                     return rare
 
+                self._locals |= {hush, rare}
                 hushes[id(code)] = None if lines <= hot.keys() else hush
                 return hushes[id(code)]
 
