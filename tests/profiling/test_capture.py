@@ -140,6 +140,26 @@ def test_a_program_with_a_profiler_of_its_own_keeps_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_folder_that_vanishes_ends_the_capture_and_leaves_nothing_running_in_the_program(
+    tmp_path: Path,
+) -> None:
+    source = TRAINING.replace(
+        "for step in range(steps):",
+        "import os, shutil\nwhere = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'results')\n"
+        "for step in range(steps):\n"
+        "    if torch._C._autograd._profiler_enabled():\n"
+        "        shutil.rmtree(where, ignore_errors=True)",
+    ).replace('print(f"loss', 'print(torch._C._autograd._profiler_enabled(), sys.gettrace())\nprint(f"loss')
+    ended, messages = profiled(tmp_path, source, "40", "7", warmup=1, steps=2)
+    assert ended.exit_code == 7
+    assert (tmp_path / "out").read_text().startswith("False None\nloss ")
+    assert "Traceback" not in (tmp_path / "err").read_text()
+    trouble = [one for one in messages if one["kind"] == "trouble"]
+    assert trouble
+    assert "results" in trouble[0]["text"]
+
+
+@pytest.mark.timeout(120)
 def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
     trained: tuple[Path, Ended, list[dict[str, Any]]],
 ) -> None:
@@ -150,6 +170,8 @@ def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
     first = found.window("A")
     assert first is not None
     assert first.slowdown is None
+    for one in found.windows[1:]:
+        assert one.slowdown == pytest.approx(one.step_ms / first.step_ms)
     assert 0.05 < first.step_ms < 500
     assert found.traced is not None
     assert found.attribution is not None

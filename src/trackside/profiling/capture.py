@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from types import ModuleType
 from typing import Any
@@ -96,7 +96,7 @@ class Capture:
         if windows is not None and windows.stage is not Stage.DONE:
             self._guarded(lambda: self._change(Stage.DONE))
         self._steps.close()
-        self._write_windows()
+        self._guarded(self._write_windows)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -106,7 +106,20 @@ class Capture:
             self._steps.close()
             if self._windows is not None:
                 self._windows.begin(Stage.DONE, _clock())
+            self._tear_down()
             self._say("trouble", text=self._trouble[-1][:1000])
+
+    def _tear_down(self) -> None:
+        """Take what still runs out of the program: its later steps are its own."""
+        log, profiler = self._log, self._profiler
+        self._log = self._profiler = self._markers = None
+        if log is not None:
+            with suppress(Exception):
+                log.stop()
+        if profiler is not None:
+            # It may have stopped already, or never have begun.
+            with suppress(Exception), _quiet_kineto():
+                profiler.stop()
 
     def _step_ended(self) -> None:
         self._guarded(self._count_step)
@@ -170,15 +183,17 @@ class Capture:
 
     def _end_trace(self, stage: Stage) -> None:
         events = self._log.stop() if self._log is not None else None
+        self._log = None
         if self._markers is not None:
             self._markers.end()
         self._wait_for_device()
         with _quiet_kineto():
             self._profiler.stop()
-        self._profiler.export_chrome_trace(os.path.join(self._folder, f"trace-{stage.value}.json"))
+        profiler, self._profiler = self._profiler, None
+        profiler.export_chrome_trace(os.path.join(self._folder, f"trace-{stage.value}.json"))
         if events is not None:
             self._write(f"lines-{stage.value}.json", self._told(events))
-        self._profiler = self._markers = self._log = None
+        self._markers = None
 
     def _told(self, events: LineEvents) -> dict[str, Any]:
         assert self._markers is not None

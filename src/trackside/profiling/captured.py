@@ -79,7 +79,7 @@ def _read_windows(windows: dict[str, Any], found: Captured) -> None:
         step_ms = max(median(steps), (closed - ends[0]) / 1e6 / len(steps)) if name == "A" else median(steps)
         middle = median(steps)
         spread = (quantile(steps, 0.75) - quantile(steps, 0.25)) / middle if middle else 0.0
-        slowdown = step_ms / base - 1 if base else None
+        slowdown = step_ms / base if base else None
         base = base or (step_ms if name == "A" else None)
         found.windows.append(
             WindowTimes(window=name, steps=len(steps), step_ms=step_ms, spread=spread, slowdown=slowdown)

@@ -49,7 +49,7 @@ class WindowTimes(Part):
     """The median."""
     spread: float
     slowdown: float | None
-    """Against A; None for A itself, and where A has no steps."""
+    """Times A's step; None for A itself, and where A has no steps."""
 
 
 class Breakdown(Part):

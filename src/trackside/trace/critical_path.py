@@ -8,7 +8,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from trackside.trace.graph import Ints, TaskGraph
+from trackside.trace.graph import TaskGraph
+from trackside.trace.model import Ints
 from trackside.trace.schedule import Schedule
 
 __all__ = ["CriticalPath", "StepKind", "critical_path", "slack"]

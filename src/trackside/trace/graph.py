@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EdgeKind", "Ints", "TaskGraph"]
+from trackside.trace.model import Ints
 
-Ints = npt.NDArray[np.int64]
+__all__ = ["EdgeKind", "TaskGraph"]
 
 # A schedule's times are sums of durations, gaps and lags; below this no sum leaves 64 bits (146 years).
 LONGEST_NS = 2.0**62

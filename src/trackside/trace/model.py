@@ -18,7 +18,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Kind(IntEnum):
-    """What an event is; the values are kept in files."""
+    """What an event is."""
 
     OP = 0
     """An operator of torch on a host thread."""
@@ -89,7 +89,9 @@ class Trace:
     """Events of one process, or of several ranks side by side.
 
     Columns that do not apply to a kind of event hold -1. `detail` is a number in `inputs` for an operator, in
-    `launches` for a kernel.
+    `launches` for a kernel. A `SYNC` has in `external` the call that recorded the event it waits for, in
+    `size` that event's stream. A `MEMORY` has its address in `correlation`, what is then allocated in
+    `external` and reserved in `sequence`, its device in `detail`.
     """
 
     kind: npt.NDArray[np.uint8]
@@ -144,20 +146,6 @@ class Trace:
         wanted = [i for i, name in enumerate(self.names) if name in names]
         found: Mask = np.isin(self.name, wanted)
         return found
-
-    def rows(self, chosen: npt.NDArray[np.int64] | Mask) -> Trace:
-        """Some of its events, as a trace."""
-        columns = {column: getattr(self, column)[chosen] for column in COLUMNS}
-        return Trace(
-            **columns,
-            names=self.names,
-            lanes=self.lanes,
-            inputs=self.inputs,
-            launches=self.launches,
-            base_ns=self.base_ns,
-            facts=self.facts,
-            cuts=self.cuts,
-        )
 
 
 COLUMNS = {

@@ -354,7 +354,6 @@ class _Builder:
         columns = {}
         for name, held_as in COLUMNS.items():
             column = np.frombuffer(self._columns.pop(name), np.int64)
-            # Traces of today are all but sorted: what is in order is not copied twice.
             columns[name] = _fitted(column, held_as)[order]
         lanes = [
             Lane(str(process), str(thread), self._lane_names.get((process, thread), ""), device)

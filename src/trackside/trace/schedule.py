@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from trackside.trace.graph import EdgeKind, Ints, TaskGraph, whole_numbers
+from trackside.trace.graph import EdgeKind, TaskGraph, whole_numbers
+from trackside.trace.model import Ints
 
 __all__ = ["Fidelity", "Schedule", "fidelity", "schedule"]
 

@@ -9,10 +9,8 @@ import numpy as np
 from trackside.trace.model import Ints, Kind, Trace
 from trackside.trace.timeline import main_thread, outermost
 
-__all__ = ["STEP_MARK", "Steps", "find_steps"]
+__all__ = ["Steps", "find_steps"]
 
-STEP_MARK = "trackside.step#"
-"""How names of the ranges begin that our own hooks put around steps."""
 _PROFILER_MARK = "ProfilerStep#"
 _OPTIMIZER = "Optimizer.step#"
 # A period must repeat this often, cover this share of the operators, and not be a loop inside a step.
@@ -35,10 +33,9 @@ class Steps:
 
 def find_steps(trace: Trace) -> Steps:
     """Steps of a trace; never none, but for a trace without events."""
-    for prefix in (STEP_MARK, _PROFILER_MARK):
-        rows = _annotations(trace, prefix)
-        if len(rows):
-            return Steps(trace.start[rows], trace.end[rows], "marks")
+    rows = _annotations(trace, _PROFILER_MARK)
+    if len(rows):
+        return Steps(trace.start[rows], trace.end[rows], "marks")
     return _by_optimizer(trace) or _by_repetition(trace) or _window(trace)
 
 

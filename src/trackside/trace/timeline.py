@@ -15,7 +15,6 @@ __all__ = [
     "Ran",
     "breakdown",
     "communicates",
-    "device_time",
     "main_thread",
     "ran_longest",
     "waits",
@@ -126,11 +125,6 @@ def waits(trace: Trace) -> Intervals:
     rows = np.flatnonzero(np.isin(trace.name, loading) & (trace.kind == Kind.ANNOTATION))
     ops = trace.of(Kind.OP)
     return _set(trace, rows).minus(_set(trace, ops))
-
-
-def device_time(trace: Trace, begin: int, end: int) -> int:
-    """Time between two times in which any device did anything, overlaps counted once."""
-    return _set(trace, trace.on_device).within(begin, end).total
 
 
 def main_thread(trace: Trace) -> int:

@@ -12,11 +12,11 @@ from trackside.trace.edits import Edit, Indices, Link, Move, Remove, Scale, SetD
 from trackside.trace.graph import (
     LONGEST_NS,
     EdgeKind,
-    Ints,
     TaskGraph,
     previous_in_order,
     topological_order,
 )
+from trackside.trace.model import Ints
 from trackside.trace.schedule import Schedule, schedule
 
 __all__ = ["Combination", "Marginal", "Prediction", "apply", "combine", "predict"]
