@@ -400,6 +400,20 @@ def rare_lines_close_together() -> int:
     return int(total)
 
 
+def far_into_a_long_function() -> None:
+    """Hundreds of lines, and at the end a hot loop."""
+    source = [
+        "def long(n):",
+        *["    x = n"] * 600,
+        "    for i in range(20_000):",
+        "        x += i & 7",
+        "    wait(5, 'far into the function')",
+        "long(1)",
+    ]
+    exec(compile("\n".join(source), "<source of the user>", "exec"), {"wait": wait})
+    wait(4, "after the long function")
+
+
 def running_already(begin: Callable[[], None], end: Callable[[], None]) -> None:
     """The log begins and ends in the midst of it, with frames on the stack and a generator half-way."""
 

@@ -71,6 +71,8 @@ class Costs:
     muted_line_ns: float = 0.0
     skipped_call_ns: float = 0.0
     """Of a call that is not logged: of code that is muted whole, or not the user's."""
+    far_entry_ns: float = 0.0
+    """Of a line far into long code, for each entry of its table of lines that is read."""
     plain_line_ns: float = 5.0
     """How long a line of a hot loop takes when nothing is logged."""
 
@@ -91,6 +93,8 @@ class LineEvents:
     thread_starts: tuple[ThreadStart, ...]
     mutes: tuple[Mute, ...] = ()
     costs: Costs = field(default_factory=Costs)
+    far_ns: dict[tuple[int, int], float] = field(default_factory=dict)
+    """(code, line) → what its event costs more than others, for lines far into long code."""
     incomplete: tuple[str, ...] = ()
     """What is missing and why, a sentence each."""
 

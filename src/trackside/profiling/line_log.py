@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any
 
 from trackside.profiling.line_events import Costs, LineEvents
+from trackside.profiling.line_far import far_entries
 from trackside.profiling.line_monitoring import MonitoringHooks, free_tool_id
 from trackside.profiling.line_recorder import Recorder
 from trackside.profiling.line_settrace import SettraceHooks
@@ -22,10 +23,12 @@ MOST_EVENTS = 2_000_000  # 64 MB
 
 # The calibration: short, since it runs inside the user's program, and with lines as loops have them, since an
 # event costs more on a line that does more.
-_ROUNDS, _LOOPS = 20, 50
+_ROUNDS, _LOOPS, _FEW = 20, 50, 1
+_FAR_LINES = 250
 _NEVER = 1 << 60  # ns
 _FILE = "<trackside calibration>"
-_SOURCE = """\
+_SOURCE = (
+    """\
 def lines(n):
     a, t = 0, (1, 2, 3, 4)
     for i in range(n):
@@ -40,7 +43,11 @@ def called(n):
 def calls(n):
     for i in range(n):
         called(i)
+
+def far(n):
 """
+    + "    n = n\n" * _FAR_LINES
+)
 
 
 class LineLogUnavailable(RuntimeError):
@@ -143,14 +150,21 @@ def _calibrate() -> Costs:
     line = max(0.0, (_logged(lines) - plain_lines) / 5)
     call = max(0.0, (_logged(calls) - plain_calls - 3 * line) / 2)
     if hasattr(sys, "monitoring"):  # what is muted has no events
-        return Costs(line, call, plain_line_ns=plain_lines / 5)
+        far = names["far"]
+        entries = sum(far_entries(far.__code__).values())
+        more = _logged(far, loops=_FEW) - _usual(far, _FEW) - _FAR_LINES * line
+        return Costs(line, call, far_entry_ns=max(0.0, more / entries), plain_line_ns=plain_lines / 5)
     muted_line = max(0.0, (_logged(lines, muted=range(3, 8)) - plain_lines) / 5)
     silent = _logged(calls, muted=range(13, 15), silent=called.__code__)
-    return Costs(line, call, muted_line, max(0.0, silent - plain_calls - 2 * muted_line), plain_lines / 5)
+    skipped_call = max(0.0, silent - plain_calls - 2 * muted_line)
+    return Costs(line, call, muted_line, skipped_call, plain_line_ns=plain_lines / 5)
 
 
 def _logged(
-    function: Callable[[int], None], muted: Iterable[int] = (), silent: CodeType | None = None
+    function: Callable[[int], None],
+    muted: Iterable[int] = (),
+    silent: CodeType | None = None,
+    loops: int = _LOOPS,
 ) -> float:
     """How long a round usually takes under the hooks, with those lines and that code object muted."""
     recorder = Recorder(lambda file: file == _FILE, MOST_EVENTS, Costs(), housekeeping_ns=_NEVER)
@@ -162,16 +176,16 @@ def _logged(
     hooks = _hooks(recorder)
     hooks.install()
     try:
-        return _usual(function)
+        return _usual(function, loops)
     finally:
         hooks.remove()
 
 
-def _usual(function: Callable[[int], None]) -> float:
+def _usual(function: Callable[[int], None], loops: int = _LOOPS) -> float:
     """Nanoseconds a round, by the lower quartile: neither luck nor what else the machine does."""
     took = []
     for _ in range(_ROUNDS):
         start = time.perf_counter_ns()
-        function(_LOOPS)
+        function(loops)
         took.append(time.perf_counter_ns() - start)
-    return sorted(took)[_ROUNDS // 4] / _LOOPS
+    return sorted(took)[_ROUNDS // 4] / loops

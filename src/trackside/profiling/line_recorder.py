@@ -19,6 +19,7 @@ from trackside.profiling.line_events import (
     Mute,
     ThreadStart,
 )
+from trackside.profiling.line_far import far_entries
 
 __all__ = ["HOUSEKEEPING_NS", "Recorder"]
 
@@ -38,6 +39,7 @@ _MOST_ROWS = 32  # looked at in one go, so that the program does not stand still
 # too, it is a few times what the shortest of the events take, such as those of a loop's own line.
 _CHEAP_NS, _CHEAP_TIMES, _SHORT_SHARE = 1_200, 3, 0.1
 _CHEAP_SHARE = 0.9
+_FAR_SHARE = 0.85
 
 # Packing an event costs as much as logging it, and saves 90 bytes. It waits until the window is over, or
 # until there are so many.
@@ -97,6 +99,7 @@ class Recorder:
         self._count = 0
         self._taking = threading.Lock()
         self._meeting = threading.RLock()
+        self._far_ns: dict[tuple[int, int], float] = {}
         self._heat: Counter[tuple[int, int]] = Counter()
         self._mutes: list[tuple[int, int, int]] = []
 
@@ -124,6 +127,9 @@ class Recorder:
             (self._mine if mine else self.foreign).add(file)
             if not mine:
                 return False
+        if self._costs.far_entry_ns:
+            for line, entries in far_entries(code).items():
+                self._far_ns[id(code), line] = entries * self._costs.far_entry_ns
         self._index[id(code)] = len(self.codes)
         self.codes.append(code)
         self.hot[id(code)] = {}
@@ -229,6 +235,7 @@ class Recorder:
             thread_starts=tuple(self._threads),
             mutes=tuple(self._final_mutes()),
             costs=self._costs,
+            far_ns={(self._index[code], line): ns for (code, line), ns in self._far_ns.items()},
             incomplete=tuple(notes),
         )
 
@@ -256,10 +263,11 @@ class Recorder:
         """
         chunk = chunk[-4 * _ROW * _MOST_ROWS :]
         times = chunk[0::4]
+        hot_ns = _HOT_NS + max(self._far_ns.values(), default=0.0)
         rows = [
             row
             for row, (first, last) in enumerate(zip(times[::_ROW], times[_ROW::_ROW], strict=False))
-            if last - first < _ROW * _HOT_NS
+            if last - first < _ROW * hot_ns
         ]
         if not rows:
             return
@@ -277,8 +285,11 @@ class Recorder:
     ) -> None:
         """Of what came often, mutes what is also cheap nearly every time."""
         codes = {code for code, _ in hot}
-        taken: dict[tuple[int, int], list[int]] = {}
-        gaps = [last - first for first, last in pairwise(times)]
+        taken: dict[tuple[int, int], list[float]] = {}
+        gaps: Sequence[float] = [last - first for first, last in pairwise(times)]
+        if self._far_ns:  # what the next event took to come, but for what is uncertain of it
+            far = [_FAR_SHARE * self._far_ns.get(key, 0.0) for key in keys[1:]]
+            gaps = [gap - more for gap, more in zip(gaps, far, strict=True)]
         for key, gap in zip(keys, gaps, strict=False):
             if key[0] in codes and key[1] != RETURNED:  # the time after a return is the caller's
                 taken.setdefault(key, []).append(gap)
@@ -300,5 +311,5 @@ class Recorder:
                     del self._heat[code, line]
 
 
-def _quantile(values: Sequence[int], share: float) -> int:
+def _quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(share * (len(values) - 1))]

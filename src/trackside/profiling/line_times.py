@@ -153,6 +153,7 @@ class _Walk:
         self._lines = stacks
         self._number = stacks.number
         self._costs = events.costs
+        self._far_ns = events.far_ns
         self._frames: list[list[int]] = []
         """Code, the callers' stack, the frame's own, and whether a line of it was rare: not muted though the
         code is, sooner or later."""
@@ -190,6 +191,7 @@ class _Walk:
             rare = number > 0 and (code, number) not in self._group_of
             if number > 0:
                 charge = costs.line_ns
+                self.charges[-1] += self._far_ns.get((code, number), 0.0)  # spent before the event
                 self._reach(code, number, rare)
             elif number == RETURNED:
                 charge = costs.call_ns
