@@ -168,24 +168,33 @@ def test_a_slot_holds_as_many_calls_of_the_baseline_as_fit_unless_the_candidate_
     assert plan_batch(1e6, 1e6, 64 << 20, "cpu", 0, None) == 3
 
 
+def test_a_slot_on_a_gpu_holds_sixteen_calls_unless_that_takes_too_long() -> None:
+    """They share what the judge's clock cannot see through: how long a process takes to go on."""
+    assert plan_batch(0.2e6, 0.2e6, 1 << 20, "cuda", 1, None) == 57
+    assert plan_batch(0.2e6, 0.2e6, 1 << 20, "cuda", 20, None) == 16
+    assert plan_batch(2.4e6, 2.4e6, 1 << 20, "cuda", 10, None) == 10
+    assert plan_batch(40e6, 40e6, 1 << 20, "cuda", 1, None) == 1
+
+
 @pytest.mark.parametrize(
-    ("index", "seconds", "counted", "over"),
+    ("index", "seconds", "timing", "counted", "over"),
     [
-        (0, 1.0, 5, False),
-        (0, 1.0, 40, True),
-        (0, 10.0, 5, False),
-        (0, 10.0, 6, True),
-        (0, 15.0, 1, True),
-        (1, 19.9, 39, False),
-        (1, 20.0, 6, True),
-        (1, 29.9, 5, False),
-        (1, 30.0, 1, True),
+        (0, 1.0, 1.0, 5, False),
+        (0, 1.0, 1.0, 40, True),
+        (0, 10.0, 9.0, 5, False),
+        (0, 10.0, 1.0, 6, True),
+        (0, 15.0, 5.0, 1, True),
+        (0, 15.0, 4.9, 5, False),
+        (1, 19.9, 9.0, 39, False),
+        (1, 20.0, 9.0, 6, True),
+        (1, 29.9, 19.0, 5, False),
+        (1, 30.0, 19.0, 1, True),
     ],
 )
 def test_a_pair_that_is_late_gives_up_quads_and_leaves_the_next_ones_their_time(
-    index: int, seconds: float, counted: int, over: bool
+    index: int, seconds: float, timing: float, counted: int, over: bool
 ) -> None:
-    assert _is_over(replace(PLAN, seconds=60.0), index, seconds, counted, wanted=40) is over
+    assert _is_over(replace(PLAN, seconds=60.0), index, seconds, timing, counted, wanted=40) is over
 
 
 def test_there_are_fewer_pairs_where_one_takes_longer_than_its_share_and_never_fewer_than_six() -> None:

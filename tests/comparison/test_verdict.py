@@ -138,6 +138,44 @@ def test_a_small_lie_that_the_judge_s_clock_cannot_confirm_is_not_faster() -> No
     assert ledger.results["clocks-agree"].status == "warn"
 
 
+def test_a_pair_that_the_judge_s_clock_misses_by_more_than_a_call_takes_does_not_outweigh_the_others() -> (
+    None
+):
+    misses = itertools.cycle([20e3, -30e3, -15e3, 10e3, -250e3, 25e3])
+    found = measurement(lambda order, d: quad(order, 1e6 * d, 0.2e6))
+    for pair, miss in zip(found.pairs, misses, strict=False):
+        pair.quads = [quad(q.order, 1e6, 0.2e6, judge_cand=0.2e6 + miss) for q in pair.quads]
+    reading = read(found, Ledger())
+    assert reading.judge is not None
+    assert math.exp(reading.judge.low) > 3
+    assert reading.judge.high == reading.speed.high
+
+
+def on_gpu(hidden_ns: float, batch: int) -> Measurement:
+    found = measurement(lambda order, d: quad(order, 200e3 * d, 150e3, judge_cand=150e3 + hidden_ns))
+    found.plan = replace(PLAN, device="cuda", batch=batch)
+    for pair in found.pairs:
+        for one in pair.quads:
+            one.mode = "cold"
+    return found
+
+
+def test_what_a_process_may_take_to_go_on_after_the_other_on_a_gpu_s_host_is_no_lie_and_no_proof() -> None:
+    ledger = Ledger()
+    verdict, reasons = conclude(read(on_gpu(70e3, batch=7), ledger), 0.02, ledger)
+    ledger.settle()
+    assert verdict == "inconclusive"
+    assert "560 µs longer" in reasons[0]
+    assert ledger.results["clocks-agree"].status == "warn"
+
+
+def test_what_is_hidden_in_every_call_on_a_gpu_adds_up_to_more_than_a_slot_s_start() -> None:
+    ledger = Ledger()
+    with pytest.raises(Stop) as stop:
+        conclude(read(on_gpu(70e3, batch=15), ledger), 0.02, ledger)
+    assert (stop.value.check, stop.value.outcome) == ("clocks-agree", "rejected")
+
+
 def test_time_pushed_into_rare_slow_calls_is_refused() -> None:
     def make(order: str, d: float) -> Quad:
         return quad(order, 1e6 * d, 0.5e6, judge_cand=0.5e6, spike=40e6)

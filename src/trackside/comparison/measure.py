@@ -44,6 +44,8 @@ __all__ = [
 # the judge's clock that decides: a slot's hand-over varies by some 100 µs, which more calls share. Half as
 # long, it could not tell whether a layernorm of 97 µs had become a third faster.
 _SLOT_NS = {"cpu": 10e6, "cuda": 16e6}
+# So many calls at least on a GPU, as long as the slot does not become longer than this.
+_LEAST_BATCH, _LONG_SLOT_NS = {"cpu": 1, "cuda": 16}, 32e6
 _MAX_BATCH = {"cpu": 32, "cuda": 96}
 _FAR_SLOWER = 2.0
 # Shared memory of one arm; on a GPU an eighth of what is free at most: there are two, with private copies.
@@ -53,7 +55,7 @@ _ARENA_BYTES, _ARENA_SHARE = {"cpu": 192 << 20, "cuda": 16 << 30}, 8
 _MIN_QUADS = {"cpu": 20, "cuda": 16}
 _MAX_QUADS = 200
 # So many, even if a pair takes more than its share of the time for it: up to so many times its share.
-_FEWEST_QUADS, _MOST_SHARE = 6, 1.5
+_FEWEST_QUADS, _MOST_SHARE, _LEAST_SHARE = 6, 1.5, 0.5
 # An interval over fewer is wide whatever they say.
 _LEAST_PAIRS = 6
 # Warm until the last three calls of each arm bring no new best by 3 %, within a fifth of the pair's time.
@@ -192,7 +194,7 @@ def plan_batch(
     """
     call_ns = cand_ns if cand_ns > _FAR_SLOWER * base_ns else base_ns
     per_call = max(call_ns, 1e3) + (flushes * _FLUSH_NS if kind == "cuda" else 0)
-    wanted = round(_SLOT_NS[kind] / per_call)
+    wanted = max(round(_SLOT_NS[kind] / per_call), min(_LEAST_BATCH[kind], int(_LONG_SLOT_NS / per_call)))
     most = min(_ARENA_BYTES[kind], free // _ARENA_SHARE) if free is not None else _ARENA_BYTES[kind]
     # On a GPU the first call, which is not timed, has a slot too.
     room = most // max(1, call_bytes) - (kind == "cuda")
@@ -290,7 +292,7 @@ def measure(
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
             if bench.rng.random() < _SPOT_CHANCE:
                 spot_check(bench, study)
-            if _is_over(plan, index, clock() - began, counted, wanted):
+            if _is_over(plan, index, clock() - began, clock() - warm, counted, wanted):
                 break
         looped = clock() - warm
         _check_frozen(bench, result, now=True)
@@ -305,14 +307,20 @@ def measure(
     return result
 
 
-def _is_over(plan: Plan, index: int, seconds: float, counted: int, wanted: int) -> bool:
+def _is_over(plan: Plan, index: int, seconds: float, timing: float, counted: int, wanted: int) -> bool:
     """Whether a pair has the quads that it wants, or that its share of the time allows.
 
     Where time is too short for the fewest, all pairs get less: one that had none left would count for little.
+    One whose start took its time has half of a pair's share for quads all the same.
+
+    Args:
+        seconds: since the first pair began.
+        timing: since the pair was warm.
     """
     share = plan.seconds * (index + 1) / plan.pairs
     enough = counted >= _FEWEST_QUADS and (seconds >= share or counted >= wanted)
-    return enough or seconds >= _MOST_SHARE * share
+    own = timing >= _LEAST_SHARE * plan.seconds / plan.pairs
+    return enough or (own and seconds >= _MOST_SHARE * share)
 
 
 def _pairs_in_time(plan: Plan, seconds: float) -> int:

@@ -13,7 +13,7 @@ from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.stats import quiet
 from trackside.stats.intervals import Interval, balanced_interval
-from trackside.stats.quads import pair_median, quad_log_ratio
+from trackside.stats.quads import pair_median
 from trackside.stats.totals import contradicts, falls_short, total_ratio
 from trackside.stats.verdict import PROOF, classify
 
@@ -33,6 +33,8 @@ _BELIEVED_SHARE = 0.5
 _WORTH_ASKING = 0.05
 # Times the baseline's memory from which the outputs' copies weigh on the judge's clock.
 _STREWN = 1.25
+# What a slot may take one arm longer to start on a GPU: seen with the graphs of torch.compile were 0.4 ms.
+_SLOT_START_NS = 600e3
 # So many quads blur a pair's median as much as processes differ: beyond that, more of them say little more.
 # Pairs that other work left with few quads count for less. The sum of all times weighs them alike.
 _PROCESS_QUADS = 20
@@ -55,7 +57,8 @@ class Reading:
     quads: int
     excuse: str = ""
     """What an honest candidate may spend on the judge's clock and not on its own: outputs that span far more
-    memory than the baseline's, which the judge has to copy; or the host's work, where calls are paced."""
+    memory than the baseline's, which the judge has to copy; the host's work, where calls are paced; or what
+    a process takes on a GPU's host to go on after the other."""
 
     def longer(self, delta: float) -> float:
         """Times the budget after which the interval would reach half of delta to either side."""
@@ -72,7 +75,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     timed = [q for p in measurement.pairs for q in p.quads if q.mode == wanted]
     undisturbed = Quiet(timed) if plan.kind == "cpu" else None
     keep = {id(q) for q in (undisturbed.kept if undisturbed else timed)}
-    speeds, judges, totals, weights = [], [], [], []
+    speeds, hidden, shares, totals, weights = [], [], [], [], []
     sums: dict[str, list[float]] = {"A": [], "B": []}
     for pair in measurement.pairs:
         quads = [q for q in pair.quads if q.mode == wanted]
@@ -83,7 +86,8 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         totals.append(math.log(total_ratio(base, cand)))
         sums["A"] += base
         sums["B"] += cand
-        judges.append(_judge_ratio(kept, pair.idle.get(CANDIDATE, 0.0) - pair.idle.get(BASELINE, 0.0)))
+        hidden.append(_hidden(kept, pair.idle.get(CANDIDATE, 0.0) - pair.idle.get(BASELINE, 0.0)))
+        shares.append(math.exp(-speeds[-1]) + hidden[-1] / _median_of(kept, "A"))
         counted = max(1, sum(id(q) in keep for q in quads))
         weights.append(counted / (counted + _PROCESS_QUADS))
     others = (
@@ -93,8 +97,8 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     )
     first = [pair.first for pair in measurement.pairs]
     speed = balanced_interval(speeds, first, weights=weights)
-    judge = _at_most(balanced_interval(judges, first, weights=weights), speed)
-    mine = [t for q in timed for t, letter in zip(q.ns, q.order, strict=True) if letter == "B"]
+    judge = _at_most(_as_ratio(balanced_interval(shares, first, weights=weights)), speed)
+    beyond = balanced_interval(hidden, first, weights=weights).mid
     if undisturbed:
         undisturbed.report(ledger, classify(speed, plan.delta) == "slower")
     return Reading(
@@ -104,10 +108,10 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         pooled=math.log(total_ratio(sums["A"], sums["B"])),
         wall=others["wall"],
         device=others["device"],
-        lie_us=float(np.median(mine)) * math.expm1(speed.mid - judge.low) / 1e3,
+        lie_us=_median_of(timed, "B") * math.expm1(speed.mid - judge.low) / 1e3,
         kept=len(keep),
         quads=len(timed),
-        excuse=_paced(plan) or _strewn(measurement.output_bytes),
+        excuse=_paced(plan) or _strewn(measurement.output_bytes) or _starting(plan, beyond),
     )
 
 
@@ -124,6 +128,16 @@ def _paced(plan: Plan) -> str:
     if not plan.paced:
         return ""
     return "calls wait for the device, and how long a host takes after that differs: a larger size would tell"
+
+
+def _starting(plan: Plan, hidden_ns: float) -> str:
+    extra = hidden_ns * (plan.batch + 1)
+    if plan.kind == "cpu" or extra > _SLOT_START_NS:
+        return ""
+    return (
+        f"its slots take {extra / 1e3:.0f} µs longer than its calls say, and to start one may take so much "
+        "longer in one process than in the other: a larger size would tell"
+    )
 
 
 class Quiet:
@@ -174,28 +188,38 @@ class Quiet:
             ledger.passed("machine-quiet", f"{self._disturbed:.0%} of quads dropped as disturbed")
 
 
-def _judge_ratio(quads: list[Quad], idle: float) -> float:
-    """Log ratio on the judge's clock: with what the candidate's own leaves out added to its times.
+def _hidden(quads: list[Quad], idle: float) -> float:
+    """What the judge saw of a candidate's call and its own clock leaves out, in ns.
 
     That is how much longer the judge saw the candidate take than the baseline, beyond what their own clocks
     say and beyond the `idle` difference of slots in which nothing is called. A difference and no ratio of
     the judge's times: what both spend around a call is more than many a call takes.
     """
-    orders = [q.order for q in quads]
     differences = []
     for q in quads:
         sign = 1 if q.order == "ABBA" else -1
         j, t = q.judge_ns, q.ns
         differences.append(sign * ((j[1] + j[2] - j[0] - j[3]) - (t[1] + t[2] - t[0] - t[3])) / 2)
-    hidden = pair_median(differences, orders) - idle  # type: ignore[arg-type]
-    ratios = [
-        quad_log_ratio(
-            [t if arm == "A" else max(t + hidden, 0.02 * t) for t, arm in zip(q.ns, q.order, strict=True)],
-            q.order,  # type: ignore[arg-type]
-        )
-        for q in quads
-    ]
-    return pair_median(ratios, orders)  # type: ignore[arg-type]
+    return pair_median(differences, [q.order for q in quads]) - idle  # type: ignore[misc]
+
+
+def _as_ratio(share: Interval) -> Interval:
+    """Log ratios baseline/candidate from an interval of the candidate's time in the baseline's.
+
+    Pairs are averaged as times: what the judge's clock misses by is a time, and where that is as long as the
+    call, logarithms would make one pair's miss outweigh all others.
+    """
+
+    def log_ratio(share: float) -> float:
+        return -math.log(share) if share > 0 else math.inf
+
+    return replace(share, mid=log_ratio(share.mid), low=log_ratio(share.high), high=log_ratio(share.low))
+
+
+def _median_of(quads: list[Quad], arm: str) -> float:
+    return float(
+        np.median([t for q in quads for t, letter in zip(q.ns, q.order, strict=True) if letter == arm])
+    )
 
 
 def _at_most(judge: Interval, speed: Interval) -> Interval:

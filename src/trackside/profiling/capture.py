@@ -197,16 +197,8 @@ class Capture:
 
     def _told(self, events: LineEvents) -> dict[str, Any]:
         assert self._markers is not None
-        columns = {name: list(getattr(events, name)) for name in ("times", "threads", "codes", "numbers")}
         return {
-            "start_ns": events.start_ns,
-            "stop_ns": events.stop_ns,
-            **columns,
-            "places": [asdict(place) for place in events.places],
-            "thread_starts": [asdict(thread) for thread in events.thread_starts],
-            "mutes": [asdict(mute) for mute in events.mutes],
-            "costs": asdict(events.costs),
-            "incomplete": list(events.incomplete),
+            **events.to_document(),
             "markers": [asdict(marker) for marker in self._markers.markers],
         }
 

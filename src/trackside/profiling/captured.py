@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from trackside.profiling.attribution import Attribution, attribute
 from trackside.profiling.clock import NoMarkers, fit
-from trackside.profiling.line_events import CodePlace, Costs, LineEvents, Mute, ThreadStart
+from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_times import line_spans
 from trackside.profiling.markers import MARKER_PREFIX, Marker
 from trackside.records.errors import TracksideError
@@ -118,7 +117,7 @@ def _attribute(folder: Path, found: Captured) -> None:
                 Trust(what="lines", effect="no time can be given to a line of the program", remedy=None)
             )
         return
-    events = _events(document)
+    events = LineEvents.from_document(document)
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
     try:
         clock = fit((Marker(**one) for one in document["markers"]), _marks(trace))
@@ -132,19 +131,3 @@ def _marks(trace: Trace) -> list[tuple[str, int, int]]:
     ours = [i for i, name in enumerate(trace.names) if name.startswith(MARKER_PREFIX)]
     rows = np.flatnonzero(np.isin(trace.name, ours) & (trace.kind != Kind.DEVICE_ANNOTATION))
     return [(trace.name_of(row), int(trace.start[row]), int(trace.end[row])) for row in rows.tolist()]
-
-
-def _events(document: dict[str, Any]) -> LineEvents:
-    return LineEvents(
-        start_ns=document["start_ns"],
-        stop_ns=document["stop_ns"],
-        **{name: array("q", document[name]) for name in ("times", "threads", "codes", "numbers")},
-        places=tuple(CodePlace(**one) for one in document["places"]),
-        thread_starts=tuple(
-            ThreadStart(one["native_id"], one["name"], tuple((code, line) for code, line in one["stack"]))
-            for one in document["thread_starts"]
-        ),
-        mutes=tuple(Mute(**one) for one in document["mutes"]),
-        costs=Costs(**document["costs"]),
-        incomplete=tuple(document["incomplete"]),
-    )

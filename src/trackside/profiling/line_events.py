@@ -1,7 +1,9 @@
 """What a line log holds: which line of the user's code ran when, on each thread. Plain data, to be sent."""
 
 from array import array
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 __all__ = [
     "CALLED",
@@ -100,3 +102,41 @@ class LineEvents:
 
     def __len__(self) -> int:
         return len(self.times)
+
+    def to_document(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "start_ns": self.start_ns,
+            "stop_ns": self.stop_ns,
+            "times": list(self.times),
+            "threads": list(self.threads),
+            "codes": list(self.codes),
+            "numbers": list(self.numbers),
+            "places": [asdict(place) for place in self.places],
+            "thread_starts": [asdict(thread) for thread in self.thread_starts],
+            "mutes": [asdict(mute) for mute in self.mutes],
+            "costs": asdict(self.costs),
+            "far_ns": [[code, line, ns] for (code, line), ns in self.far_ns.items()],
+            "incomplete": list(self.incomplete),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "LineEvents":
+        """What `to_document` was made of."""
+        return cls(
+            start_ns=document["start_ns"],
+            stop_ns=document["stop_ns"],
+            times=array("q", document["times"]),
+            threads=array("q", document["threads"]),
+            codes=array("q", document["codes"]),
+            numbers=array("q", document["numbers"]),
+            places=tuple(CodePlace(**one) for one in document["places"]),
+            thread_starts=tuple(
+                ThreadStart(one["native_id"], one["name"], tuple((code, line) for code, line in one["stack"]))
+                for one in document["thread_starts"]
+            ),
+            mutes=tuple(Mute(**one) for one in document["mutes"]),
+            costs=Costs(**document["costs"]),
+            far_ns={(code, line): ns for code, line, ns in document["far_ns"]},
+            incomplete=tuple(document["incomplete"]),
+        )
