@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trackside.machine.nvml import Nvml
-from trackside.machine.samplers import SLOW_EVERY_NS, CpuSampler, GpuSampler
+from trackside.machine.samplers import CpuSampler, GpuSampler
 from trackside.machine.system_files import Unknown
 
 MakeMachine = Callable[[dict[str, str]], Path]
@@ -135,23 +135,47 @@ def test_every_nvml_query_becomes_a_column(pynvml: Any, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("slow_every_ns", "asked"), [(SLOW_EVERY_NS, 2), (0, 4)])
-def test_a_question_that_takes_long_is_asked_seldom_unless_one_looks_closely(
-    pynvml: Any, tmp_path: Path, slow_every_ns: int, asked: int
-) -> None:
-    answers: list[int] = []
+def burning(ns: int, answers: list[int]) -> Any:
+    """An answer that takes the driver so long, of the CPU's time."""
 
-    def power(handle: str) -> int:
-        time.sleep(0.001)
+    def answer(*_: object) -> int:
+        began = time.thread_time_ns()
+        while time.thread_time_ns() - began < ns:
+            pass
         answers.append(1)
         return 1000 * len(answers)
 
-    pynvml.nvmlDeviceGetPowerUsage = power
-    sampler = GpuSampler(Nvml(pynvml), "handle", set(), tmp_path, slow_every_ns)
-    at = [column.name for column in sampler.columns].index("gpu.power_w")
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("function", "times", "least", "most"),
+    [
+        pytest.param("nvmlDeviceGetPowerUsage", 1, 1, 3, id="seldom: 0.03 % of a core"),
+        pytest.param("nvmlDeviceGetPowerUsage", 5, 4, 8, id="five times as often"),
+        pytest.param("nvmlDeviceGetClockInfo", 1, 6, 13, id="the clock: 0.12 % of a core for each"),
+    ],
+)
+def test_a_question_that_takes_the_driver_long_is_asked_as_often_as_its_share_of_a_core_allows(
+    pynvml: Any, tmp_path: Path, function: str, times: int, least: int, most: int
+) -> None:
+    answers: list[int] = []
+    setattr(pynvml, function, burning(1_000_000, answers))
+    sampler = GpuSampler(Nvml(pynvml), "handle", set(), tmp_path, times)
     answers.clear()
-    seen = [sampler.sample(when)[at] for when in (0, 50_000_000, 100_000_000, SLOW_EVERY_NS)]
-    assert seen[-1] == len(answers) == asked
+    for when in range(0, 5_000_000_000, 50_000_000):
+        sampler.sample(when)
+    assert least <= len(answers) <= most
+
+
+def test_a_question_that_is_answered_at_once_is_asked_each_time(pynvml: Any, tmp_path: Path) -> None:
+    answers: list[int] = []
+    pynvml.nvmlDeviceGetPowerUsage = burning(0, answers)
+    sampler = gpu_sampler(pynvml, tmp_path, set())
+    answers.clear()
+    for when in range(0, 5_000_000_000, 50_000_000):
+        sampler.sample(when)
+    assert len(answers) > 80
 
 
 def test_a_query_that_the_gpu_refuses_is_unknown(pynvml: Any, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trackside.machine.nvml import SLOWDOWN_REASONS, Nvml, reason_names
-from trackside.machine.samplers import SLOW_EVERY_NS, Column, CpuSampler, ForeignProcess, GpuSampler
+from trackside.machine.samplers import Column, CpuSampler, ForeignProcess, GpuSampler
 from trackside.machine.system_files import Unknown
 
 __all__ = ["KINDS", "Kind", "Mark", "Recorder", "Telemetry"]
@@ -260,8 +260,8 @@ class Recorder:
             CUDA's number means.
         cpus: CPUs to watch; by default those that this process may use.
         clock: nanoseconds; the time base of samples and windows.
-        closely: ask the GPU everything each time, at up to five times the cost: for windows of less than a
-            second, on a machine with cores to spare.
+        closely: ask the GPU five times as often where that is dear, at five times the cost: for windows of
+            less than a second, on a machine with cores to spare.
     """
 
     def __init__(
@@ -376,7 +376,7 @@ class Recorder:
             self._unknown.append(Unknown(f"gpu {which}", device.why))
             nvml.close()
             return None
-        return GpuSampler(nvml, device, self._own_pids, slow_every_ns=0 if self._closely else SLOW_EVERY_NS)
+        return GpuSampler(nvml, device, self._own_pids, times=_CLOSELY if self._closely else 1)
 
     def _run(self) -> None:
         due = started = self._clock()
