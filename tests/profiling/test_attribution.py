@@ -1,6 +1,5 @@
 """Time lands on the lines that spent it: against timers in the program itself."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -90,9 +89,8 @@ def attributed(source: str, folder: Path, steps: int = 4) -> tuple[Attribution, 
         events = log.stop()
         markers.end()
     profiler.export_chrome_trace(str(folder / "trace.json"))
-    spans = marker_spans(json.loads((folder / "trace.json").read_text())["traceEvents"])
-    clock = fit(markers.markers, spans)
-    found = attribute(read_trace(folder / "trace.json"), line_spans(events), clock)
+    trace = read_trace(folder / "trace.json")
+    found = attribute(trace, line_spans(events), fit(markers.markers, marker_spans(trace)))
     return found, program, str(file)
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.profiling.raw_trace import raw_marker_spans
+from tests.trace.kineto import Maker
 
 from trackside.profiling.clock import NoMarkers, fit, marker_spans
 from trackside.profiling.markers import MARKER_PREFIX, ClockMarkers, Marker
+from trackside.trace.reader import read_trace
 
 OFFSET = 1_790_857_026_000_000_000
 
@@ -136,7 +139,7 @@ def test_a_real_trace_is_aligned_to_a_few_microseconds(tmp_path: Path) -> None:
         markers.end()
     profiler.export_chrome_trace(str(tmp_path / "trace.json"))
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    found = fit(markers.markers, marker_spans(events))
+    found = fit(markers.markers, raw_marker_spans(events))
     assert found.error_ns < 5_000
     starts = {event["name"]: round(event["ts"] * 1000) for event in events if event.get("ph") == "X"}
     for n, (before, inside) in enumerate(asked):
@@ -144,9 +147,12 @@ def test_a_real_trace_is_aligned_to_a_few_microseconds(tmp_path: Path) -> None:
         assert before - found.error_ns <= at <= inside + found.error_ns
 
 
-def test_the_devices_picture_of_a_marker_is_not_taken_for_the_hosts() -> None:
-    host = {"ph": "X", "cat": "cpu_op", "name": f"{MARKER_PREFIX}1/0", "ts": 1.5, "dur": 2.0}
-    device = {**host, "cat": "gpu_user_annotation", "ts": 99.0}
-    other = {**host, "name": "aten::mm"}
-    begins = {"ph": "M", "name": f"{MARKER_PREFIX}1/0"}
-    assert marker_spans([device, host, other, begins]) == [(f"{MARKER_PREFIX}1/0", 1500, 3500)]
+def test_the_devices_picture_of_a_marker_is_not_taken_for_the_hosts(tmp_path: Path) -> None:
+    made = Maker()
+    made.op(f"{MARKER_PREFIX}1/0", 1.5, 2.0)
+    made.add("gpu_user_annotation", f"{MARKER_PREFIX}1/0", 99.0, 2.0)
+    made.op("aten::mm", 1.5, 2.0)
+    trace = read_trace(made.write(tmp_path / "trace.json"))
+    ((name, start, end),) = marker_spans(trace)
+    assert (name, end - start) == (f"{MARKER_PREFIX}1/0", 2000)
+    assert start == trace.start.min()

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.profiling.raw_trace import raw_marker_spans
 
-from trackside.profiling.clock import fit, marker_spans
+from trackside.profiling.clock import fit
 from trackside.profiling.line_log import LineLog
 from trackside.profiling.line_times import line_spans
 from trackside.profiling.markers import MARKER_PREFIX, ClockMarkers
@@ -47,7 +48,7 @@ def profiled(steps: int, out: Path) -> tuple[list[dict[str, Any]], list[int | No
     trace = json.loads(out.read_text())["traceEvents"]
     operations = [event for event in trace if event.get("cat") == "cpu_op"]
     operations = [event for event in operations if not event["name"].startswith(MARKER_PREFIX)]
-    clock = fit(markers.markers, marker_spans(trace))
+    clock = fit(markers.markers, raw_marker_spans(trace))
     spans = line_spans(logged)
     found: list[int | None] = [None] * len(operations)
     for thread in {event["tid"] for event in operations}:

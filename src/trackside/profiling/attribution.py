@@ -14,9 +14,9 @@ from trackside.profiling.clock import ClockFit
 from trackside.profiling.line_stacks import NO_STACK, Line
 from trackside.profiling.line_times import LineSpans, self_times
 from trackside.trace.intervals import Intervals, merged
-from trackside.trace.links import forward_of, launch_of, parents
+from trackside.trace.links import Origins, launch_of
 from trackside.trace.model import Ints, Kind, Trace
-from trackside.trace.timeline import communicates, main_thread, outermost
+from trackside.trace.timeline import communicates, main_thread
 
 __all__ = ["Attribution", "LineTime", "attribute"]
 
@@ -67,8 +67,7 @@ def attribute(trace: Trace, spans: LineSpans, clock: ClockFit) -> Attribution:
 class _Join:
     def __init__(self, trace: Trace, spans: LineSpans, clock: ClockFit) -> None:
         self.trace, self.spans, self.clock = trace, spans, clock
-        self.inside = parents(trace)
-        self.forward = forward_of(trace, self.inside)
+        self.origins = Origins(trace)
         self.threads = np.array(
             [int(lane.thread) if lane.device < 0 and lane.thread.isdigit() else -1 for lane in trace.lanes]
         )
@@ -119,10 +118,8 @@ class _Join:
         trace = self.trace
         there = rows >= 0
         safe = np.where(there, rows, 0)
-        forward = np.where(there, self.forward[safe], -1)
-        backward = forward >= 0
-        # The line of the operator itself, for derivatives that of the operator whose they are.
-        found = self._lines_at(np.where(backward, forward, safe))
+        origin, backward = self.origins.of(rows)
+        found = self._lines_at(np.where(there, origin, 0))
         found[found == NO_STACK] = _BUCKET_AT["unattributed"]
         engine = np.array([self._in_engine(row) for row in safe.tolist()], np.bool_)
         found[(found == _BUCKET_AT["unattributed"]) & engine] = _BUCKET_AT["autograd"]
@@ -147,7 +144,7 @@ class _Join:
         while row >= 0:
             if int(self.trace.name[row]) in self.engine:
                 return True
-            row = int(self.inside[row])
+            row = int(self.origins.inside[row])
         return False
 
     def _host(self, lines: dict[Line, LineTime], with_device: bool) -> dict[str, float]:
@@ -215,11 +212,10 @@ class _Join:
         derivatives is the device's.
         """
         trace = self.trace
-        ops = trace.of(Kind.OP)
-        rows = outermost(trace, ops[self.forward[ops] >= 0])
+        rows, operators = self.origins.derivatives()
         if not len(rows):
             return
-        callers, targets = self._lines_at(rows), self._lines_at(self.forward[rows])
+        callers, targets = self._lines_at(rows), self._lines_at(operators)
         known = self.spans.stacks.lines
         for row, caller, target in zip(rows.tolist(), callers.tolist(), targets.tolist(), strict=True):
             ns = float(trace.duration[row])

@@ -6,6 +6,7 @@ imported. Whatever fails in here ends the capture and not the program.
     windows.json    the steps of each window, on our clock
     trace-T.json    the profiler's trace without, trace-B.json with the line log
     lines-B.json    that log, with the markers that join the clocks
+    modules-B.json  which of the program's modules ran when, on the same clock
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from trackside.profiling.inside import Setting
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_log import LineLog, LineLogUnavailable
 from trackside.profiling.markers import ClockMarkers
+from trackside.profiling.module_log import ModuleLog
 from trackside.profiling.on_import import when_imported
 from trackside.profiling.steps_live import OptimizerSteps
 from trackside.profiling.windows import Limits, Stage, Windows
@@ -77,6 +79,7 @@ class Capture:
         self._profiler: Any = None
         self._markers: ClockMarkers | None = None
         self._log: LineLog | None = None
+        self._modules: ModuleLog | None = None
         self._trouble: list[str] = []
         self._closed: dict[str, int] = {}
         self._is_users = is_users()
@@ -111,8 +114,11 @@ class Capture:
 
     def _tear_down(self) -> None:
         """Take what still runs out of the program: its later steps are its own."""
-        log, profiler = self._log, self._profiler
-        self._log = self._profiler = self._markers = None
+        log, modules, profiler = self._log, self._modules, self._profiler
+        self._log = self._modules = self._profiler = self._markers = None
+        if modules is not None:
+            with suppress(Exception):
+                modules.stop()
         if log is not None:
             with suppress(Exception):
                 log.stop()
@@ -180,8 +186,12 @@ class Capture:
             self._trouble.append(f"lines: {error}")
             return
         self._log = log
+        self._modules = ModuleLog(_clock)
+        self._modules.start()
 
     def _end_trace(self, stage: Stage) -> None:
+        modules = self._modules.stop() if self._modules is not None else None
+        self._modules = None
         events = self._log.stop() if self._log is not None else None
         self._log = None
         if self._markers is not None:
@@ -193,6 +203,8 @@ class Capture:
         profiler.export_chrome_trace(os.path.join(self._folder, f"trace-{stage.value}.json"))
         if events is not None:
             self._write(f"lines-{stage.value}.json", self._told(events))
+        if modules is not None:
+            self._write(f"modules-{stage.value}.json", modules)
         self._markers = None
 
     def _told(self, events: LineEvents) -> dict[str, Any]:

@@ -9,17 +9,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from trackside.profiling.attribution import Attribution, attribute
-from trackside.profiling.clock import NoMarkers, fit
+from trackside.profiling.clock import NoMarkers, fit, marker_spans
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_times import line_spans
-from trackside.profiling.markers import MARKER_PREFIX, Marker
+from trackside.profiling.markers import Marker
+from trackside.profiling.module_times import ModuleCalls, module_calls
 from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
 from trackside.stats.spread import quantile
-from trackside.trace.model import Kind, Trace
+from trackside.trace.model import Trace
 from trackside.trace.reader import read_trace
 
 __all__ = ["Captured", "read_capture"]
@@ -33,6 +32,8 @@ class Captured:
     traced: Trace | None = None
     """Without the line log."""
     attribution: Attribution | None = None
+    modules: list[ModuleCalls] = field(default_factory=list)
+    """Of the window of `attribution`."""
     attributed_steps: int = 0
     missing: list[Trust] = field(default_factory=list)
 
@@ -120,14 +121,15 @@ def _attribute(folder: Path, found: Captured) -> None:
     events = LineEvents.from_document(document)
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
     try:
-        clock = fit((Marker(**one) for one in document["markers"]), _marks(trace))
+        clock = fit((Marker(**one) for one in document["markers"]), marker_spans(trace))
     except NoMarkers as error:
         found.missing.append(Trust(what="lines", effect=str(error), remedy=None))
         return
     found.attribution = attribute(trace, line_spans(events), clock)
-
-
-def _marks(trace: Trace) -> list[tuple[str, int, int]]:
-    ours = [i for i, name in enumerate(trace.names) if name.startswith(MARKER_PREFIX)]
-    rows = np.flatnonzero(np.isin(trace.name, ours) & (trace.kind != Kind.DEVICE_ANNOTATION))
-    return [(trace.name_of(row), int(trace.start[row]), int(trace.end[row])) for row in rows.tolist()]
+    modules = _json(folder / "modules-B.json", found)
+    if modules:
+        found.modules = module_calls(modules, trace, clock)
+        if modules["full"]:
+            found.missing.append(
+                Trust(what="modules", effect="too many calls: only the first of them were seen", remedy=None)
+            )

@@ -1,18 +1,16 @@
 """Our clock and the profiler's: markers that both see, and the offset between the two with its error."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trackside.profiling.markers import MARKER_PREFIX, Marker
+from trackside.trace.model import Ints, Kind, Trace
 
 __all__ = ["ClockFit", "NoMarkers", "fit", "marker_spans"]
-
-Ints = npt.NDArray[np.int64]
 
 
 class NoMarkers(ValueError):
@@ -56,15 +54,12 @@ class ClockFit:
         return offsets
 
 
-def marker_spans(trace_events: Iterable[Mapping[str, Any]]) -> list[tuple[str, int, int]]:
-    """The markers among the events of a Chrome trace: name, start and end in nanoseconds."""
-    return [
-        (event["name"], round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000))
-        for event in trace_events
-        if event.get("ph") == "X"
-        and str(event.get("name", "")).startswith(MARKER_PREFIX)
-        and not str(event.get("cat", "")).startswith("gpu_")  # the device's picture of a range of the host's
-    ]
+def marker_spans(trace: Trace) -> list[tuple[str, int, int]]:
+    """The markers in a trace: name, start and end in nanoseconds."""
+    ours = [number for number, name in enumerate(trace.names) if name.startswith(MARKER_PREFIX)]
+    # A device has its own picture of a range of the host's.
+    rows = np.flatnonzero(np.isin(trace.name, ours) & (trace.kind != Kind.DEVICE_ANNOTATION))
+    return [(trace.name_of(row), int(trace.start[row]), int(trace.end[row])) for row in rows.tolist()]
 
 
 def fit(markers: Iterable[Marker], trace_events: Iterable[tuple[str, int, int]]) -> ClockFit:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trackside.trace.model import Ints, Kind, Trace
+from trackside.trace.model import Ints, Kind, Mask, Trace
+from trackside.trace.timeline import outermost
 
-__all__ = ["forward_of", "launch_of", "parents"]
+__all__ = ["Origins", "forward_of", "launch_of", "parents"]
 
 _NONE = -1
 
@@ -82,6 +83,30 @@ def forward_of(trace: Trace, inside: Ints) -> Ints:
         known = made_by[0][at] == trace.sequence[backward]
         own[backward] = np.where(known, made_by[1][at], _NONE)
     return _inherited(own, inside)
+
+
+class Origins:
+    """Where in the forward pass things come from: of a derivative, the operator whose it is."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.inside = parents(trace)
+        self.forward = forward_of(trace, self.inside)
+
+    def of(self, rows: Ints) -> tuple[Ints, Mask]:
+        """For rows on the host that row, or for a derivative's its operator; and which are a derivative's.
+
+        Rows may be -1, and stay so.
+        """
+        there = rows >= 0
+        forward = np.where(there, self.forward[np.where(there, rows, 0)], _NONE)
+        return np.where(forward >= 0, forward, rows), forward >= 0
+
+    def derivatives(self) -> tuple[Ints, Ints]:
+        """The outermost rows that are a derivative, and their operators."""
+        ops = self._trace.of(Kind.OP)
+        rows = outermost(self._trace, ops[self.forward[ops] >= 0])
+        return rows, self.forward[rows]
 
 
 def _last_with_number(trace: Trace, rows: Ints) -> tuple[Ints, Ints]:

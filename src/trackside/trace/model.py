@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ON_DEVICE", "Cut", "Ints", "Kind", "Lane", "Launch", "OpInputs", "Trace"]
+__all__ = ["ON_DEVICE", "Cut", "Ints", "Kind", "Lane", "Launch", "Mask", "OpInputs", "Trace"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -1,0 +1,146 @@
+"""Which of the program's modules ran when. Runs in the program's process: standard library, and its torch.
+
+No hooks: they would change what torch.compile does. While the log runs `torch.nn.Module.__call__` is ours,
+as `torch.fx` does it; compiled code was made before and does not look there.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+__all__ = ["LEFT", "ModuleLog"]
+
+LEFT = -1
+"""In place of a module: the thread's innermost is left."""
+
+_MOST_EVENTS = 2_000_000
+
+
+class ModuleLog:
+    """Calls of modules, between `start` and `stop`.
+
+    Args:
+        clock: nanoseconds, that of the line log.
+        most: events after which it stops listening.
+    """
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns, most: int = _MOST_EVENTS) -> None:
+        self._clock = clock
+        self._most = most
+        self._events: list[tuple[int, int, int]] = []
+        self._modules: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._roots: dict[int, None] = {}
+        self._depth: dict[int, int] = {}
+        self._native: dict[int, int] = {}
+        self._original: Any = None
+        self._wrapper: Any = None
+        self._full = False
+        self._compiled = 0
+
+    def start(self) -> None:
+        """From now on calls are logged; those that are running are not."""
+        torch: Any = sys.modules["torch"]
+        module = torch.nn.Module
+        self._original = module.__call__
+        self._compiled = _graphs_compiled()
+        self._wrapper = self._made(torch)
+        module.__call__ = self._wrapper
+
+    def stop(self) -> dict[str, Any]:
+        """Put everything back, and tell what was seen, for JSON."""
+        module = sys.modules["torch"].nn.Module
+        self._full = self._full or len(self._events) >= self._most
+        self._most = 0
+        # Somebody may have put another in the place of ours, which calls ours. And what was compiled
+        # meanwhile expects ours, which does nothing any more: without it, it would be compiled again.
+        if module.__dict__.get("__call__") is self._wrapper and _graphs_compiled() == self._compiled:
+            module.__call__ = self._original
+        told = {
+            "times": [event[0] for event in self._events],
+            "threads": [event[1] for event in self._events],
+            "modules": [event[2] for event in self._events],
+            "known": self._named(),
+            "full": self._full,
+        }
+        self._events, self._modules = [], []
+        return told
+
+    def _made(self, torch: Any) -> Callable[..., Any]:
+        original, clock, ident = self._original, self._clock, threading.get_ident
+        is_compiling = torch.compiler.is_compiling
+        numbers, enter, leave = self._numbers, self._enter, self._leave
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(module, *args, **kwargs)
+            thread = ident()
+            number = numbers.get(id(module))
+            if not enter(clock(), thread, module, number):
+                return original(module, *args, **kwargs)
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                leave(clock(), thread)
+
+        # Ours are not to be compiled with the program's.
+        with suppress(AttributeError):
+            for code in (call.__code__, type(self)._enter.__code__, type(self)._leave.__code__):
+                torch._C._dynamo.eval_frame.skip_code(code)
+        return call
+
+    def _enter(self, now: int, thread: int, module: Any, number: int | None) -> bool:
+        if len(self._events) >= self._most:
+            return False
+        if number is None:
+            number = self._numbers[id(module)] = len(self._modules)
+            # Kept until the end, so that no other gets its address.
+            self._modules.append(module)
+        depth = self._depth.get(thread, 0)
+        if depth == 0:
+            self._roots.setdefault(number)
+            # Threads that come after others get their numbers again, but for the kernel's.
+            self._native[thread] = threading.get_native_id()
+        self._depth[thread] = depth + 1
+        self._events.append((now, self._native[thread], number))
+        return True
+
+    def _leave(self, now: int, thread: int) -> None:
+        self._depth[thread] -= 1
+        if self._events:
+            self._events.append((now, self._native[thread], LEFT))
+
+    def _named(self) -> list[dict[str, str]]:
+        """Paths from the modules that the program itself calls; by the names that it has for them, if any."""
+        names = _global_names()
+        paths: dict[int, str] = {}
+        roots = [self._modules[number] for number in self._roots]
+        for root in sorted(roots, key=lambda one: -sum(1 for _ in one.modules())):
+            begin = names.get(id(root), type(root).__name__)
+            for path, module in root.named_modules():
+                # torch.compile's shell around a module is no part of the model.
+                inner = [part for part in path.split(".") if part and part != "_orig_mod"]
+                paths.setdefault(id(module), ".".join([begin, *inner]))
+        return [
+            {"path": paths.get(id(module), type(module).__name__), "type": type(module).__name__}
+            for module in self._modules
+        ]
+
+
+def _graphs_compiled() -> int:
+    utils = sys.modules.get("torch._dynamo.utils")
+    return int(utils.counters["stats"]["unique_graphs"]) if utils is not None else 0
+
+
+def _global_names() -> dict[int, str]:
+    """What the program calls its objects, the first name of each."""
+    names: dict[int, str] = {}
+    for name, value in list(vars(sys.modules["__main__"]).items()):
+        if not name.startswith("_"):
+            names.setdefault(id(value), name)
+    return names
