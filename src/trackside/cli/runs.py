@@ -14,9 +14,11 @@ from trackside.store.runs import RunStore, RunSummary
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trackside.records.profile import ProfileRecord
+
 __all__ = ["app"]
 
-app = verb_app("List past runs, and show one.")
+app = verb_app("List past runs, show one, or see what changed between two profiles.")
 
 _DEFAULT_LIMIT: Final = 20
 
@@ -94,6 +96,38 @@ def show(
     else:
         _print_facts(console, record)
     console.print(f"run {run_id}, record sha256 {store.record_sha256(run_id)}", soft_wrap=True)
+
+
+@app.command()
+def diff(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A profile's id, or a beginning of it.")],
+    after: Annotated[str, typer.Argument(metavar="AFTER", help="A later one's, or `last`.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Where did the time go between two profiles?"""
+    from trackside.profiling.diff import diff_profiles
+    from trackside.report.profile_diff_text import render
+
+    found = diff_profiles(_profile(before), _profile(after)).to_dict()
+    if as_json:
+        write_json(found)
+    else:
+        render(found, results())
+
+
+def _profile(run: str) -> "ProfileRecord":
+    from trackside.records.profile import ProfileRecord
+
+    store = RunStore()
+    run_id = store.resolve(run)
+    record = store.load(run_id)
+    if record.get("schema") != "trackside.profile/1":
+        raise TracksideError(
+            "store",
+            f"found: run {run_id} is {record.get('schema')}; needed: a profile",
+            "trackside runs list --verb profile",
+        )
+    return ProfileRecord.from_dict(record)
 
 
 def _entry(summary: RunSummary) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""Two profiles on a terminal, side by side: what became faster, what slower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trackside.records.errors import printable
+
+__all__ = ["render"]
+
+_MOST = 6
+# Changes that are less than this share of the earlier step are noise to a reader.
+_LEAST_SHARE = 0.005
+_PARTS = (
+    ("lines", "line"),
+    ("buckets", "outside of lines"),
+    ("modules", "module"),
+    ("kernels", "kernel or operator"),
+)
+
+
+def render(record: dict[str, Any], console: Console) -> None:
+    """Print a diff. Names come from programs and never steer the terminal."""
+    console.print(Text(f"\n  {printable(record['verdict'])}", style="bold"), soft_wrap=True)
+    for doubt in record["doubts"]:
+        console.print(Text(f"  ! {printable(doubt)}", style="yellow"), soft_wrap=True)
+    step = record["step"]
+    least = _LEAST_SHARE * step["before_ms"] if step else 0.0
+    if record["breakdown"]:
+        _table("a step, in ms", record["breakdown"], console, bold=step)
+    for key, title in _PARTS:
+        shown = [one for one in record[key] if abs(one["delta_ms"]) >= least]
+        if shown:
+            _table(title, shown[:_MOST], console, left_out=len(record[key]) - len(shown[:_MOST]))
+    for key, word in (("fixed", "no longer found"), ("new", "new")):
+        for finding in record[key]:
+            place = f"  {_short(finding['file'])}:{finding['line']}" if finding["file"] else ""
+            console.print(Text(f"  {word}: {printable(finding['title'])}{printable(place)}"), soft_wrap=True)
+    console.print(
+        "\n  a profile shows where time went; that a change is faster is proved by trackside compare"
+    )
+
+
+def _table(
+    title: str,
+    changes: Sequence[dict[str, Any]],
+    console: Console,
+    bold: dict[str, Any] | None = None,
+    left_out: int = 0,
+) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(f"  {title}", overflow="ellipsis", no_wrap=True, ratio=1)
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in changes:
+        table.add_row(*_row(one))
+    if bold is not None:
+        table.add_row(*(Text(cell.plain, style="bold") for cell in _row(bold)))
+    console.print()
+    console.print(table)
+    if left_out:
+        console.print(f"  and {left_out} smaller ones (--json has all)", style="dim")
+
+
+def _row(change: dict[str, Any]) -> list[Text]:
+    delta = change["delta_ms"]
+    style = "green" if delta < 0 else "red" if delta > 0 else "dim"
+    return [
+        Text(f"  {_label(change)}"),
+        Text(_ms(change["before_ms"])),
+        Text(_ms(change["after_ms"])),
+        Text(f"{delta:+.3f}", style=style),
+    ]
+
+
+def _label(change: dict[str, Any]) -> str:
+    if "text" not in change:
+        return printable(change["name"])
+    file, _, line = change["name"].rpartition(":")
+    moved = change["before_line"] if change["before_line"] not in (None, change["after_line"]) else None
+    was = f" (was {moved})" if moved and change["after_line"] else ""
+    return printable(f"{_short(file)}:{line}{was}  {change['text'].strip()}")
+
+
+def _short(file: str) -> str:
+    return PurePath(file).name
+
+
+def _ms(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
