@@ -197,7 +197,8 @@ def _verdict(found: ProfileDiff) -> str:
     ]
     if same_way:
         most = max(same_way, key=lambda one: abs(one.delta_ms))
-        said += f", most of it at {most.name} ({most.delta_ms:+.3g} ms)"
+        part = "most of it" if 2 * abs(most.delta_ms) > abs(found.step.delta_ms) else "the largest part"
+        said += f", {part} at {most.name} ({most.delta_ms:+.3g} ms)"
     return f"{said}."
 
 

@@ -38,13 +38,12 @@ def render(record: dict[str, Any], console: Console) -> None:
         shown = [one for one in record[key] if abs(one["delta_ms"]) >= least]
         if shown:
             _table(title, shown[:_MOST], console, left_out=len(record[key]) - len(shown[:_MOST]))
+    console.print()
     for key, word in (("fixed", "no longer found"), ("new", "new")):
         for finding in record[key]:
             place = f"  {_short(finding['file'])}:{finding['line']}" if finding["file"] else ""
             console.print(Text(f"  {word}: {printable(finding['title'])}{printable(place)}"), soft_wrap=True)
-    console.print(
-        "\n  a profile shows where time went; that a change is faster is proved by trackside compare"
-    )
+    console.print("  this shows where time went; whether a change is faster, trackside compare proves")
 
 
 def _table(
@@ -55,13 +54,18 @@ def _table(
     left_out: int = 0,
 ) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(f"  {title}", overflow="ellipsis", no_wrap=True, ratio=1)
-    for name in ("before", "after", "change"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for one in changes:
-        table.add_row(*_row(one))
+    rows = [_row(one) for one in changes]
     if bold is not None:
-        table.add_row(*(Text(cell.plain, style="bold") for cell in _row(bold)))
+        rows.append([Text(cell.plain, style="bold") for cell in _row(bold)])
+    names = ("before", "after", "change")
+    widths = [max(len(name), *(len(row[place].plain) for row in rows)) for place, name in enumerate(names, 1)]
+    # Figures stand in full on any terminal; names give way.
+    room = max(20, console.width - sum(widths) - 2 * len(names) - 2)
+    table.add_column(f"  {title}", overflow="ellipsis", no_wrap=True, max_width=room)
+    for name, width in zip(names, widths, strict=True):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+    for row in rows:
+        table.add_row(*row)
     console.print()
     console.print(table)
     if left_out:
@@ -75,7 +79,7 @@ def _row(change: dict[str, Any]) -> list[Text]:
         Text(f"  {_label(change)}"),
         Text(_ms(change["before_ms"])),
         Text(_ms(change["after_ms"])),
-        Text(f"{delta:+.3f}", style=style),
+        Text(f"{delta:+.3f}" if delta else "0", style=style),
     ]
 
 
