@@ -18,7 +18,7 @@ from typing import Any, Literal
 from trackside.machine.facts import MachineFacts
 from trackside.machine.system_files import Mount, Unknown, parse_mounts, read_text
 
-__all__ = ["Disk", "Fabric", "FileSystem", "Fit", "Profiler", "Surroundings", "surroundings"]
+__all__ = ["Disk", "Fabric", "FileSystem", "Fit", "Profiler", "Surroundings", "find_profiler", "surroundings"]
 
 _MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 _LOCAL = frozenset(
@@ -204,7 +204,7 @@ def _fabrics(root: Path) -> Iterator[Fabric]:
 
 def _profilers(root: Path, gpus: bool) -> Iterator[Profiler]:
     for name in ("nsys", "ncu", "perf", "py-spy"):
-        path = _find(name)
+        path = find_profiler(name)
         if path is None:
             yield Profiler(name, None, None, "not found on PATH, in /usr/local/cuda*/bin or /opt/nvidia")
         elif name == "ncu":
@@ -215,7 +215,8 @@ def _profilers(root: Path, gpus: bool) -> Iterator[Profiler]:
             yield Profiler(name, path, None, "reads no hardware counters by default")
 
 
-def _find(name: str) -> str | None:
+def find_profiler(name: str) -> str | None:
+    """Its path, also where it is installed and not on PATH."""
     places = [*Path("/usr/local").glob(f"cuda*/bin/{name}"), *Path("/opt/nvidia").glob(f"nsight-*/*/{name}")]
     return shutil.which(name) or next((str(path) for path in sorted(places, reverse=True)), None)
 

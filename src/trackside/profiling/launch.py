@@ -76,6 +76,7 @@ def launch(
     seconds: float | None = None,
     grace: float = GRACE_S,
     options: Sequence[str] | None = None,
+    under: Sequence[str] = (),
 ) -> Ended:
     """Run a program to its end.
 
@@ -91,13 +92,14 @@ def launch(
         stdout: the descriptor to use as the program's stdout, in place of ours.
         seconds: after so many the program is sent SIGTERM, and killed after `grace` more, with all below it.
         options: the interpreter's; if left out, those that this process was started with.
+        under: words to begin the command line with, of a tool that starts what follows them.
 
     Raises:
         TracksideError: if it cannot be started, or not with a capture inside.
     """
     if sys.platform != "linux":
         raise TracksideError("unsupported", f"profile needs Linux, found {sys.platform}", "run it on Linux")
-    command = program.command(interpreter_options() if options is None else options)
+    command = [*under, *program.command(interpreter_options() if options is None else options)]
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -105,7 +107,8 @@ def launch(
     with _hand_over(handed) as place, _Heard(place / "messages", on_message) as heard, Relay() as relay:
         began = time.monotonic()
         with relay.starting() as prepare:
-            process = _start(command, place, stdout, prepare)
+            environment = _environment(place, "tool" if under else str(os.getpid()))
+            process = _start(command, environment, stdout, prepare)
         limit = _Limit(process.pid, None if seconds is None else began + seconds, grace)
         try:
             status = _wait(process.pid, relay, heard, limit)
@@ -173,13 +176,11 @@ def _hand_over(handed: dict[str, Any]) -> Iterator[Path]:
 
 
 def _start(
-    command: list[str], handed_over: Path, stdout: int | None, prepare: Callable[[], None]
+    command: list[str], environment: dict[str, str], stdout: int | None, prepare: Callable[[], None]
 ) -> subprocess.Popen[bytes]:
     try:
         # close_fds: what a shell opened for the program is the program's; ours close by themselves.
-        return subprocess.Popen(
-            command, env=_environment(handed_over), stdout=stdout, close_fds=False, preexec_fn=prepare
-        )
+        return subprocess.Popen(command, env=environment, stdout=stdout, close_fds=False, preexec_fn=prepare)
     except OSError as error:
         raise TracksideError(
             "unsupported",
@@ -188,7 +189,7 @@ def _start(
         ) from error
 
 
-def _environment(handed_over: Path) -> dict[str, str]:
+def _environment(handed_over: Path, parent: str) -> dict[str, str]:
     """Ours, as it was before Python changed it, with the way in for us."""
     plain = dict(os.environ)
     if plain.get("LC_CTYPE") in _COERCED:
@@ -206,7 +207,7 @@ def _environment(handed_over: Path) -> dict[str, str]:
         )
     before = plain.get("PYTHONPATH")
     plain["PYTHONPATH"] = str(_STARTUP) if before is None else f"{_STARTUP}{os.pathsep}{before}"
-    plain[_VARIABLE] = f"{os.getpid()}:{handed_over}"
+    plain[_VARIABLE] = f"{parent}:{handed_over}"
     return plain
 
 

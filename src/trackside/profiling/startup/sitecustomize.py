@@ -23,7 +23,8 @@ def _take_away_traces() -> str | None:
             del os.environ["PYTHONPATH"]
     launcher, _, folder = os.environ.pop("TRACKSIDE_INSIDE", "").partition(":")
     # Another interpreter that one of the environment's own start-up files started would have another parent.
-    return folder if launcher == str(os.getppid()) else None
+    # Under a tool that starts the program it is the tool.
+    return folder if launcher in (str(os.getppid()), "tool") else None
 
 
 def _begin(folder: str) -> None:
