@@ -22,7 +22,14 @@ __all__ = ["Attribution", "LineTime", "attribute"]
 
 _OPTIMIZER, _LOADER = "Optimizer.", "enumerate(DataLoader)#"
 _ENGINE = "autograd::engine"
-BUCKETS = ("optimizer", "loading", "copies", "communication", "autograd", "unattributed")
+BUCKETS = (
+    "optimizer",
+    "loading",
+    "copies",
+    "communication",
+    "autograd",
+    "unattributed",
+)
 _BUCKET_AT = {name: -2 - place for place, name in enumerate(BUCKETS)}
 
 

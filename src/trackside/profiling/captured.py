@@ -35,6 +35,8 @@ class Captured:
     windows: list[WindowTimes] = field(default_factory=list)
     by_time: bool = False
     """Whether windows went by the clock, since no optimizer took a step."""
+    timed_ns: tuple[int, int] | None = None
+    """The untraced window, in `time.perf_counter_ns`."""
     traced: Trace | None = None
     """Window T: without the line log."""
     steps: Steps | None = None
@@ -74,6 +76,8 @@ def read_capture(folder: Path) -> Captured:
         found.windows = by_progress(windows, found.steps, find_steps(beside) if beside is not None else None)
     else:
         found.windows = by_steps(windows)
+    if found.window("A") is not None:
+        found.timed_ns = windows["A"]["began_ns"], windows["A"]["closed_ns"] or windows["A"]["ends_ns"][-1]
     found.sources = read_sources(_json(folder / "sources.json", found))
     _say_what_is_missing(windows, found)
     return found
@@ -90,7 +94,7 @@ def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
             Trust(
                 what="steps",
                 effect="the program ended before a window was over, and so nothing is known of its steps",
-                remedy="let it run longer, or have shorter windows that begin at once: --seconds 0.1 --warmup 0",
+                remedy="let it run longer, or have short windows from the start: --seconds 0.1 --warmup 0",
             )
         )
     else:

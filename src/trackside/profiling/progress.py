@@ -35,7 +35,7 @@ def progress_meter() -> Callable[[], int] | None:
 
     changed()
     unit = min(after - before for before, after in ((changed(), changed()) for _ in range(8)))
-    others = [{} for _ in range(16)]
+    others: list[dict[int, int]] = [{} for _ in range(16)]
     before = changed()
     for other in others:
         other[0] = 1

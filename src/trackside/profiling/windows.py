@@ -61,7 +61,7 @@ _PACES = {
 }
 # Warm is a program of which two steps in a row take no longer than this many times the best so far.
 _SETTLED, _FEWEST_WARM, _MOST_WARM, _WARM_SECONDS = 1.3, 2, 20, 60.0
-# A traced window whose steps have ceased ends after so long, or so many of the longest steps: its trace grows.
+# A traced window whose steps have ceased ends after so long, or so many of the longest steps.
 _LONGEST_S, _LONGEST_STEPS = 60.0, 4
 
 
