@@ -31,6 +31,8 @@ VERBS: Final[dict[str, str]] = {
     "compare": "Is the candidate faster than the baseline, and still right?",
     "verify": "Does a stored certificate still hold? What changed since?",
     "selfcheck": "How often is compare itself wrong, on this machine?",
+    "profile": "Where does a program's time go, line by line, and what should change?",
+    "report": "The page of a profile: write it again, open it.",
     "machine": "What is this machine?",
     "ceilings": "What does this machine really do?",
     "doctor": "What is wrong with this machine, and with a script?",
@@ -200,8 +202,13 @@ def _report_no_output(why: str) -> int:
 
 
 def _wants_json(arguments: list[str]) -> bool:
-    # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is not ours.
+    # Looked for in the raw arguments, since they may be what is wrong. What follows `--` is not ours, nor
+    # what follows the program's name in `profile`.
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if arguments[:1] == ["profile"]:
+        profile = importlib.import_module("trackside.cli.profile")
+        with_value = get_command(profile.app).with_value()  # type: ignore[attr-defined]
+        own = arguments[1:][: profile.own_arguments(arguments[1:], with_value)]
     return "--json" in own
 
 

@@ -25,6 +25,7 @@ _DEFAULT_LIMIT: Final = 20
 # A schema's own view is a module of trackside.report with `render(record, console)`; others get a table.
 _RENDERERS: Final = {
     "trackside.compare/1": "trackside.report.compare_text",
+    "trackside.profile/1": "trackside.report.profile_text",
     "trackside.selfcheck/1": "trackside.report.selfcheck_text",
     "trackside.doctor/1": "trackside.report.doctor_text",
     "trackside.machine/1": "trackside.report.machine_text",

@@ -16,13 +16,20 @@ from trackside.profiling.line_times import LineSpans, self_times
 from trackside.trace.intervals import Intervals, merged
 from trackside.trace.links import Origins, launch_of
 from trackside.trace.model import Ints, Kind, Trace
-from trackside.trace.timeline import communicates, main_thread
+from trackside.trace.timeline import communicates, main_thread, outermost
 
 __all__ = ["Attribution", "LineTime", "attribute"]
 
 _OPTIMIZER, _LOADER = "Optimizer.", "enumerate(DataLoader)#"
 _ENGINE = "autograd::engine"
-BUCKETS = ("optimizer", "loading", "copies", "communication", "autograd", "unattributed")
+BUCKETS = (
+    "optimizer",
+    "loading",
+    "copies",
+    "communication",
+    "autograd",
+    "unattributed",
+)
 _BUCKET_AT = {name: -2 - place for place, name in enumerate(BUCKETS)}
 
 
@@ -49,6 +56,8 @@ class Attribution:
     row_line: Ints = field(repr=False)
     """For every row on a device a number in `known`, or below -1 for a bucket; -1 for all others."""
     known: list[Line] = field(repr=False)
+    callers: dict[str, list[Line]] = field(default_factory=dict, repr=False)
+    """By name of a kernel (without a device: of an operator), the lines that ran it, the longest first."""
 
     @property
     def attributed_share(self) -> float:
@@ -108,7 +117,24 @@ class _Join:
             one.backward_ns = float(taken[(places == number) & is_backward].sum())
         device_ns = {name: float(taken[places == at].sum()) for name, at in _BUCKET_AT.items()}
         cpu_ns = self._host(lines, with_device=bool(len(device)))
-        return Attribution(lines, device_ns, cpu_ns, float(taken.sum()), row_line, known)
+        callers = self._callers(device, places) if len(device) else self._op_callers()
+        return Attribution(lines, device_ns, cpu_ns, float(taken.sum()), row_line, known, callers)
+
+    def _op_callers(self) -> dict[str, list[Line]]:
+        rows = outermost(self.trace, self.trace.of(Kind.OP))
+        return self._callers(rows, self._places(rows)[0])
+
+    def _callers(self, rows: Ints, places: Ints) -> dict[str, list[Line]]:
+        trace, known = self.trace, self.spans.stacks.lines
+        there = places >= 0
+        # Name and line as one number, so that each pair is counted once.
+        pairs, at = np.unique(trace.name[rows[there]] * len(known) + places[there], return_inverse=True)
+        taken = np.bincount(at, trace.duration[rows[there]], len(pairs))
+        found: dict[str, list[Line]] = {}
+        for pair in pairs[np.argsort(-taken, kind="stable")].tolist():
+            name, line = divmod(pair, len(known))
+            found.setdefault(trace.names[name], []).append(known[line])
+        return found
 
     def _line(self, lines: dict[Line, LineTime], line: Line) -> LineTime:
         return lines.setdefault(line, LineTime(self.functions.get(line, "")))

@@ -1,42 +1,44 @@
 """The capture: follows the program's steps through its windows, and leaves what it saw in a folder.
 
 Runs in the program's process, with the standard library alone; of torch it uses what the program has
-imported. Whatever fails in here ends the capture and not the program.
+imported. Whatever fails in here ends the capture and not the program. A program whose optimizer takes no
+step has its windows by the clock, changed by its main thread where it is between two bytecodes; from an
+optimizer's first step on they go by steps, and what the clock gave stands until steps have given the same.
 
-    windows.json    the steps of each window, on our clock
-    trace-T.json    the profiler's trace without, trace-B.json with the line log
-    lines-B.json    that log, with the markers that join the clocks
-    modules-B.json  which of the program's modules ran when, on the same clock
+    windows.json   the steps of each window, on our clock
+    trace.json     the profiler's trace of the windows T and B
+    lines.json     the line log of B, and the markers that join the clocks
+    modules.json   which of its modules ran when in B
+    sources.json   the files that it names, as they were then
 """
 
 from __future__ import annotations
 
-import json
 import os
 import site
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from types import ModuleType
-from typing import Any
 
 from trackside.profiling.inside import Setting
-from trackside.profiling.line_events import LineEvents
-from trackside.profiling.line_log import LineLog, LineLogUnavailable
-from trackside.profiling.markers import ClockMarkers
-from trackside.profiling.module_log import ModuleLog
 from trackside.profiling.on_import import when_imported
+from trackside.profiling.progress import progress_meter
+from trackside.profiling.recording import Recording, device_may_come, wait_for_device, write_json
+from trackside.profiling.safe_point import SafePoint
 from trackside.profiling.steps_live import OptimizerSteps
-from trackside.profiling.windows import Limits, Stage, Windows
+from trackside.profiling.watcher import Watcher
+from trackside.profiling.windows import Limits, Stage, Stretches, Window, Windows
 
 __all__ = ["around", "is_users"]
 
 _clock = time.perf_counter_ns
-# Kineto tells the terminal when it starts and stops; above every level of its own it does not.
-_KINETO_LEVEL = "KINETO_LOG_LEVEL"
+# How often to look at the clock: while windows go by it, and while they go by steps.
+_TICK_S, _SLOW_TICK_S = 0.05, 1.0
 
 
 @contextmanager
@@ -74,27 +76,37 @@ class Capture:
         self._say = setting.messages.send
         asked = setting.configuration
         self._limits = Limits(asked.get("warmup"), asked.get("steps"), asked.get("seconds"))
-        self._windows: Windows | None = None
-        self._steps = OptimizerSteps(self._step_ended)
-        self._profiler: Any = None
-        self._markers: ClockMarkers | None = None
-        self._log: LineLog | None = None
-        self._modules: ModuleLog | None = None
+        self._pid = os.getpid()
         self._trouble: list[str] = []
-        self._closed: dict[str, int] = {}
-        self._is_users = is_users()
+        self._recording = Recording(setting.folder, is_users(), self._trouble.append)
+        self._steps = OptimizerSteps(self._step_ended)
+        self._windows: Windows | None = None
+        self._whole: Windows | None = None
+        """Windows that all have been, until others have: those of an earlier round."""
+        self._stretches: Stretches | None = None
+        """While windows go by the clock."""
+        self._safe_point: SafePoint | None = None
+        self._watcher = Watcher(self._look)
+        self._meter: Callable[[], int] | None = None
 
     def begin(self, torch: ModuleType) -> None:
         """Torch has been imported: from now on there are steps."""
         self._guarded(self._begin)
 
     def _begin(self) -> None:
+        now = _clock()
         self._steps.watch()
-        self._windows = Windows(self._limits, _clock())
+        self._windows = Windows(self._limits, now)
         self._say("torch", version=str(sys.modules["torch"].__version__))
+        if threading.current_thread() is threading.main_thread():
+            self._meter = progress_meter()
+            self._stretches = Stretches(self._limits, now)
+            self._safe_point = SafePoint(lambda: self._guarded(self._change_by_time))
+            self._watcher.start(_TICK_S)
 
     def finish(self) -> None:
         """The program has ended, wherever it was."""
+        self._watcher.close()
         windows = self._windows
         if windows is not None and windows.stage is not Stage.DONE:
             self._guarded(lambda: self._change(Stage.DONE))
@@ -102,43 +114,100 @@ class Capture:
         self._guarded(self._write_windows)
 
     def _guarded(self, work: Callable[[], None]) -> None:
+        if os.getpid() != self._pid:
+            # A process that the program forked: what it does is not captured.
+            self._steps.close()
+            return
         try:
             work()
         except Exception as error:
-            self._trouble.append(f"{type(error).__name__}: {error}")
-            self._steps.close()
-            if self._windows is not None:
-                self._windows.begin(Stage.DONE, _clock())
-            self._tear_down()
-            self._say("trouble", text=self._trouble[-1][:1000])
+            self._give_up(f"{type(error).__name__}: {error}")
+        except BaseException:
+            # A handler of the program's raised it, for a signal; the program will see it.
+            self._give_up("a signal came while a window was being changed")
+            raise
 
-    def _tear_down(self) -> None:
-        """Take what still runs out of the program: its later steps are its own."""
-        log, modules, profiler = self._log, self._modules, self._profiler
-        self._log = self._modules = self._profiler = self._markers = None
-        if modules is not None:
-            with suppress(Exception):
-                modules.stop()
-        if log is not None:
-            with suppress(Exception):
-                log.stop()
-        if profiler is not None:
-            # It may have stopped already, or never have begun.
-            with suppress(Exception), _quiet_kineto():
-                profiler.stop()
+    def _give_up(self, why: str) -> None:
+        """Take ourselves out of the program: its later steps are its own."""
+        self._trouble.append(why)
+        self._steps.close()
+        self._watcher.close()
+        if self._windows is not None:
+            self._windows.begin(Stage.DONE, _clock())
+        self._recording.drop()
+        self._say("trouble", text=why[:1000])
+
+    # -- steps, and the clock --------------------------------------------------------------------
 
     def _step_ended(self) -> None:
         self._guarded(self._count_step)
 
     def _count_step(self) -> None:
+        if self._stretches is not None:
+            self._go_by_steps()
         windows = self._windows
         if windows is None or windows.stage is Stage.DONE:
             return
-        if self._markers is not None:
-            self._markers.tick()
+        self._recording.tick()
         following = windows.step_ended(_clock())
         if following is not windows.stage:
             self._change(following)
+
+    def _go_by_steps(self) -> None:
+        windows, self._stretches = self._windows, None
+        if windows is None or not windows.past:
+            return
+        if windows.stage is Stage.DONE:
+            self._whole = windows
+        else:
+            self._recording.drop()
+        self._say("steps")
+        self._windows = Windows(self._limits, _clock())
+
+    def _look(self) -> float | None:
+        """In the watcher's thread: has the main thread change windows where that is due."""
+        windows, point = self._windows, self._safe_point
+        if windows is None or point is None or os.getpid() != self._pid:
+            return None
+        point.pay()
+        stretches = self._stretches
+        if stretches is None:
+            if windows.is_stuck(_clock()):
+                point.ask()
+            return _SLOW_TICK_S
+        if self._due(windows, stretches) is not None:
+            point.ask()
+        elif windows.stage is Stage.TIMED:
+            self._note_progress(windows.now)
+        return _SLOW_TICK_S if stretches.over else _TICK_S
+
+    def _due(self, windows: Windows, stretches: Stretches) -> Stage | None:
+        due = stretches.due(windows.now, _clock())
+        too_early = due is Stage.TIMED and not stretches.is_last and device_may_come()
+        return None if too_early else due
+
+    def _change_by_time(self) -> None:
+        """In the main thread, wherever it is."""
+        windows, stretches = self._windows, self._stretches
+        if windows is None:
+            return
+        if stretches is None:
+            if windows.is_stuck(_clock()):
+                self._trouble.append(f"steps ceased in window {windows.stage.value}")
+                self._change(Stage.DONE)
+            return
+        due = self._due(windows, stretches)
+        if due is None:
+            return
+        if windows.stage is Stage.DONE:
+            self._whole, self._windows = windows, Windows(self._limits, _clock())
+        self._change(due)
+        if due is Stage.DONE:
+            stretches.round_ended()
+
+    def _note_progress(self, window: Window) -> None:
+        if self._meter is not None:
+            window.progress.append((_clock(), self._meter()))
 
     # -- windows ---------------------------------------------------------------------------------
 
@@ -146,111 +215,46 @@ class Capture:
         """End one window and begin another; what that takes belongs to neither."""
         windows = self._windows
         assert windows is not None
-        self._wait_for_device()
-        self._closed[windows.stage.value] = _clock()
-        if windows.stage in (Stage.TRACED, Stage.ATTRIBUTED):
-            self._end_trace(windows.stage)
-        self._say("window", name=windows.stage.value, steps=len(windows.now.ends_ns))
-        if following in (Stage.TRACED, Stage.ATTRIBUTED):
-            self._begin_trace(following)
+        windows.by_time = self._stretches is not None
+        wait_for_device()
+        ending = windows.now
+        if windows.by_time:
+            self._note_progress(ending)
+        ending.closed_ns = _clock()
+        if following is Stage.TRACED:
+            self._recording.begin()
+        elif following is Stage.ATTRIBUTED:
+            self._recording.begin_log()
+        elif ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
+            self._recording.end(aside=self._whole is not None)
+        seconds = (ending.closed_ns - ending.began_ns) / 1e9
+        self._say(
+            "window",
+            name=ending.stage.value,
+            steps=len(ending.ends_ns),
+            seconds=seconds,
+            by_time=windows.by_time,
+        )
         windows.begin(following, _clock())
-        if following is Stage.DONE:
+        if windows.by_time:
+            self._note_progress(windows.now)
+        elif following is Stage.DONE:
             self._steps.close()
+            self._watcher.close()
+        attributed = ending.stage is Stage.ATTRIBUTED and (windows.by_time or ending.ends_ns)
+        if self._whole is not None and attributed:
+            self._whole = None
+            self._recording.take_place()
         self._write_windows()
 
-    def _wait_for_device(self) -> None:
-        cuda = getattr(sys.modules["torch"], "cuda", None)
-        if cuda is not None and cuda.is_initialized():
-            cuda.synchronize()
-
-    def _begin_trace(self, stage: Stage) -> None:
-        torch: Any = sys.modules["torch"]
-        if torch._C._autograd._profiler_enabled():
-            raise RuntimeError("the program runs a profiler of its own, and there can be one only")
-        kinds = torch.profiler.ProfilerActivity
-        activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_initialized() else [])]
-        # Without memory: its events would have the allocator write warnings into the program's output.
-        self._profiler = torch.profiler.profile(activities=activities, record_shapes=True)
-        with _quiet_kineto():
-            self._profiler.start()
-        if stage is Stage.ATTRIBUTED:
-            self._begin_log()
-
-    def _begin_log(self) -> None:
-        self._markers = ClockMarkers()
-        self._markers.begin()
-        log = LineLog(self._is_users, tick=self._markers.tick)
-        try:
-            log.start()
-        except LineLogUnavailable as error:
-            self._trouble.append(f"lines: {error}")
-            return
-        self._log = log
-        self._modules = ModuleLog(_clock)
-        self._modules.start()
-
-    def _end_trace(self, stage: Stage) -> None:
-        modules = self._modules.stop() if self._modules is not None else None
-        self._modules = None
-        events = self._log.stop() if self._log is not None else None
-        self._log = None
-        if self._markers is not None:
-            self._markers.end()
-        self._wait_for_device()
-        with _quiet_kineto():
-            self._profiler.stop()
-        profiler, self._profiler = self._profiler, None
-        profiler.export_chrome_trace(os.path.join(self._folder, f"trace-{stage.value}.json"))
-        if events is not None:
-            self._write(f"lines-{stage.value}.json", self._told(events))
-        if modules is not None:
-            self._write(f"modules-{stage.value}.json", modules)
-        self._markers = None
-
-    def _told(self, events: LineEvents) -> dict[str, Any]:
-        assert self._markers is not None
-        return {
-            **events.to_document(),
-            "markers": [asdict(marker) for marker in self._markers.markers],
-        }
-
-    # -- files -----------------------------------------------------------------------------------
-
     def _write_windows(self) -> None:
-        windows = self._windows
+        windows = self._whole or self._windows
         told = [*windows.past, windows.now] if windows is not None else []
-        self._write(
-            "windows.json",
+        write_json(
+            os.path.join(self._folder, "windows.json"),
             {
-                "windows": [
-                    {
-                        "stage": one.stage.value,
-                        "began_ns": one.began_ns,
-                        "ends_ns": one.ends_ns,
-                        "closed_ns": self._closed.get(one.stage.value),
-                    }
-                    for one in told
-                ],
+                "by": "time" if windows is not None and windows.by_time else "steps",
+                "windows": [asdict(one) | {"stage": one.stage.value} for one in told],
                 "trouble": self._trouble,
             },
         )
-
-    def _write(self, name: str, document: dict[str, Any]) -> None:
-        """Whole or not at all: the program may be killed meanwhile."""
-        path = os.path.join(self._folder, name)
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
-            json.dump(document, file)
-        os.replace(f"{path}.part", path)
-
-
-@contextmanager
-def _quiet_kineto() -> Iterator[None]:
-    """The program's own setting, if it has one, stands."""
-    mine = _KINETO_LEVEL not in os.environ
-    if mine:
-        os.environ[_KINETO_LEVEL] = "99"
-    try:
-        yield
-    finally:
-        if mine:
-            os.environ.pop(_KINETO_LEVEL, None)

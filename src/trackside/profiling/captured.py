@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
+import numpy as np
+
 from trackside.profiling.attribution import Attribution, attribute
-from trackside.profiling.clock import NoMarkers, fit, marker_spans
+from trackside.profiling.clock import ClockFit, NoMarkers, fit, marker_spans
 from trackside.profiling.line_events import LineEvents
+from trackside.profiling.line_stacks import Line
 from trackside.profiling.line_times import line_spans
-from trackside.profiling.markers import Marker
+from trackside.profiling.markers import MARKER_PREFIX, Marker
 from trackside.profiling.module_times import ModuleCalls, module_calls
+from trackside.profiling.sources import Sources, read_sources
+from trackside.profiling.window_times import by_progress, by_steps
 from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
-from trackside.stats.spread import quantile
 from trackside.trace.model import Trace
 from trackside.trace.reader import read_trace
+from trackside.trace.steps import Steps, find_steps
 
 __all__ = ["Captured", "read_capture"]
 
@@ -29,12 +33,23 @@ class Captured:
     """One program's windows, traces and lines."""
 
     windows: list[WindowTimes] = field(default_factory=list)
+    by_time: bool = False
+    """Whether windows went by the clock, since no optimizer took a step."""
+    timed_ns: tuple[int, int] | None = None
+    """The untraced window, in `time.perf_counter_ns`."""
     traced: Trace | None = None
-    """Without the line log."""
+    """Window T: without the line log."""
+    steps: Steps | None = None
+    """Those of `traced`."""
     attribution: Attribution | None = None
+    """Window B."""
+    attributed_ns: int = 0
+    """How long that was."""
+    line_runs: dict[Line, int] = field(default_factory=dict)
+    """How often each line ran in it; of lines too hot to be logged nothing is known."""
     modules: list[ModuleCalls] = field(default_factory=list)
-    """Of the window of `attribution`."""
-    attributed_steps: int = 0
+    """In that window."""
+    sources: Sources = field(default_factory=Sources)
     missing: list[Trust] = field(default_factory=list)
 
     def window(self, name: str) -> WindowTimes | None:
@@ -46,43 +61,52 @@ def read_capture(folder: Path) -> Captured:
     found = Captured()
     document = _json(folder / "windows.json", found)
     windows = {one["stage"]: one for one in document.get("windows", [])}
+    found.by_time = document.get("by") == "time"
     found.missing += [
         Trust(what="part of the capture", effect=f"it ended early: {text}", remedy=None)
         for text in document.get("trouble", [])
     ]
-    _read_windows(windows, found)
-    if windows and not found.window("A"):
+    trace = _trace(folder / "trace.json", found)
+    lines = _json(folder / "lines.json", found)
+    clock = _clock(lines, trace, found) if trace is not None else None
+    if trace is not None and "T" in windows:
+        _read_traced(trace, clock, windows["T"], found)
+    if trace is not None and clock is not None and "B" in windows:
+        modules = _json(folder / "modules.json", found)
+        _read_attributed(trace, clock, lines, modules, windows["B"], found)
+    if found.by_time:
+        beside = _part(trace, clock, windows["B"]) if trace is not None and "B" in windows else None
+        found.windows = by_progress(windows, found.steps, find_steps(beside) if beside is not None else None)
+    else:
+        found.windows = by_steps(windows)
+    if found.window("A") is not None:
+        found.timed_ns = windows["A"]["began_ns"], windows["A"]["closed_ns"] or windows["A"]["ends_ns"][-1]
+    found.sources = read_sources(_json(folder / "sources.json", found))
+    _say_what_is_missing(windows, found)
+    return found
+
+
+def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
+    if not windows or found.window("A"):
+        return
+    if found.by_time and found.traced is not None:
+        effect = "how far the program came in the untraced window is not known; times are those of tracing"
+        found.missing.append(Trust(what="true step times", effect=effect, remedy=None))
+    elif found.by_time or not any(one["ends_ns"] for one in windows.values()):
+        found.missing.append(
+            Trust(
+                what="steps",
+                effect="the program ended before a window was over, and so nothing is known of its steps",
+                remedy="let it run longer, or have short windows from the start: --seconds 0.1 --warmup 0",
+            )
+        )
+    else:
         found.missing.append(
             Trust(
                 what="true step times",
                 effect="the program ended before enough steps were seen; times are those of traced steps",
                 remedy="let it run more steps, or ask for fewer: --warmup 1 --steps 2",
             )
-        )
-    found.traced = _trace(folder / "trace-T.json", found)
-    _attribute(folder, found)
-    attributed = windows.get("B")
-    found.attributed_steps = len(attributed["ends_ns"]) if attributed else 0
-    return found
-
-
-def _read_windows(windows: dict[str, Any], found: Captured) -> None:
-    base: float | None = None
-    for name in ("A", "T", "B"):
-        window = windows.get(name)
-        if window is None or not window["ends_ns"]:
-            continue
-        ends = [window["began_ns"], *window["ends_ns"]]
-        steps = [(after - before) / 1e6 for before, after in pairwise(ends)]
-        # A host runs ahead of its device: the device was waited for at both ends of the window only.
-        closed = window["closed_ns"] or ends[-1]
-        step_ms = max(median(steps), (closed - ends[0]) / 1e6 / len(steps)) if name == "A" else median(steps)
-        middle = median(steps)
-        spread = (quantile(steps, 0.75) - quantile(steps, 0.25)) / middle if middle else 0.0
-        slowdown = step_ms / base if base else None
-        base = base or (step_ms if name == "A" else None)
-        found.windows.append(
-            WindowTimes(window=name, steps=len(steps), step_ms=step_ms, spread=spread, slowdown=slowdown)
         )
 
 
@@ -109,27 +133,71 @@ def _trace(path: Path, found: Captured) -> Trace | None:
     return trace
 
 
-def _attribute(folder: Path, found: Captured) -> None:
-    document = _json(folder / "lines-B.json", found)
-    trace = _trace(folder / "trace-B.json", found)
-    if not document or trace is None:
-        if trace is not None:
-            found.missing.append(
-                Trust(what="lines", effect="no time can be given to a line of the program", remedy=None)
-            )
+def _clock(document: dict[str, Any], trace: Trace, found: Captured) -> ClockFit | None:
+    try:
+        return fit((Marker(**one) for one in document.get("markers", ())), marker_spans(trace))
+    except NoMarkers as error:
+        found.missing.append(Trust(what="lines", effect=str(error), remedy=None))
+        return None
+
+
+def _part(trace: Trace, clock: ClockFit | None, window: dict[str, Any]) -> Trace:
+    """What began in a window, without our marks; all of it, where the clocks cannot be compared."""
+    kept = ~np.isin(trace.name, _marker_names(trace))
+    if clock is not None:
+        kept &= trace.start >= clock.to_trace(window["began_ns"])
+        if window["closed_ns"]:
+            kept &= trace.start < clock.to_trace(window["closed_ns"])
+    return trace.where(kept)
+
+
+def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], found: Captured) -> None:
+    part = _part(trace, clock, window)
+    if not len(part):
+        return
+    found.traced = part
+    if window["ends_ns"] and clock is not None:
+        times = clock.to_trace([window["began_ns"], *window["ends_ns"]])
+        found.steps = Steps(times[:-1], times[1:], "optimizer")
+    else:
+        found.steps = find_steps(part)
+
+
+def _read_attributed(
+    trace: Trace,
+    clock: ClockFit,
+    document: dict[str, Any],
+    modules: dict[str, Any],
+    window: dict[str, Any],
+    found: Captured,
+) -> None:
+    if "times" not in document:
+        found.missing.append(
+            Trust(what="lines", effect="no time can be given to a line of the program", remedy=None)
+        )
         return
     events = LineEvents.from_document(document)
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
-    try:
-        clock = fit((Marker(**one) for one in document["markers"]), marker_spans(trace))
-    except NoMarkers as error:
-        found.missing.append(Trust(what="lines", effect=str(error), remedy=None))
-        return
-    found.attribution = attribute(trace, line_spans(events), clock)
-    modules = _json(folder / "modules-B.json", found)
+    part = _part(trace, clock, window)
+    found.attribution = attribute(part, line_spans(events), clock)
+    found.attributed_ns = events.stop_ns - events.start_ns
+    found.line_runs = _line_runs(events)
     if modules:
-        found.modules = module_calls(modules, trace, clock)
+        found.modules = module_calls(modules, part, clock)
         if modules["full"]:
-            found.missing.append(
-                Trust(what="modules", effect="too many calls: only the first of them were seen", remedy=None)
-            )
+            effect = "only the first of very many calls were seen"
+            found.missing.append(Trust(what="modules", effect=effect, remedy=None))
+
+
+def _line_runs(events: LineEvents) -> dict[Line, int]:
+    muted = {(mute.code, mute.line) for mute in events.mutes}
+    runs = Counter(zip(events.codes, events.numbers, strict=True))
+    found: Counter[Line] = Counter()
+    for (code, number), count in runs.items():
+        if number > 0 and (code, number) not in muted:
+            found[Line(events.places[code].file, number)] += count
+    return dict(found)
+
+
+def _marker_names(trace: Trace) -> list[int]:
+    return [i for i, name in enumerate(trace.names) if name.startswith(MARKER_PREFIX)]

@@ -1,11 +1,14 @@
-"""Which part of a run is watched how: warm-up, true timing, trace, attribution; decided as steps end."""
+"""Which part of a run is watched how: warm-up, true timing, trace, attribution.
+
+Decided as steps end; for a program without steps, as time goes by.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["Limits", "Stage", "Window", "Windows"]
+__all__ = ["Limits", "Stage", "Stretches", "Window", "Windows"]
 
 
 class Stage(Enum):
@@ -58,6 +61,8 @@ _PACES = {
 }
 # Warm is a program of which two steps in a row take no longer than this many times the best so far.
 _SETTLED, _FEWEST_WARM, _MOST_WARM, _WARM_SECONDS = 1.3, 2, 20, 60.0
+# A traced window whose steps have ceased ends after so long, or so many of the longest steps.
+_LONGEST_S, _LONGEST_STEPS = 60.0, 4
 
 
 @dataclass
@@ -68,6 +73,10 @@ class Window:
     began_ns: int
     ends_ns: list[int] = field(default_factory=list)
     """When each of its steps ended."""
+    closed_ns: int | None = None
+    """When what ran on a device had ended too."""
+    progress: list[tuple[int, int]] = field(default_factory=list)
+    """Without steps: times, and how far the program's own Python work had come."""
 
     @property
     def steps_ns(self) -> list[int]:
@@ -82,22 +91,35 @@ class Windows:
         self._limits = limits
         self.past: list[Window] = []
         self.now = Window(Stage.WARM, now_ns)
+        self.by_time = False
+        """Whether they were changed by the clock, and have no steps."""
 
     @property
     def stage(self) -> Stage:
         return self.now.stage
+
+    @property
+    def following(self) -> Stage:
+        return _AFTER.get(self.stage, Stage.DONE)
 
     def step_ended(self, now_ns: int) -> Stage:
         """Count a step; returns the stage that the next step belongs to. Who changes it calls `begin`."""
         if self.stage is Stage.DONE:
             return Stage.DONE
         self.now.ends_ns.append(now_ns)
-        return _AFTER[self.stage] if self._is_over() else self.stage
+        return self.following if self._is_over() else self.stage
 
     def begin(self, stage: Stage, now_ns: int) -> None:
         """From now on steps belong to another stage; what was done in between belongs to none."""
         self.past.append(self.now)
         self.now = Window(stage, now_ns)
+
+    def is_stuck(self, now_ns: int) -> bool:
+        """Whether steps have ceased in a window that must not go on for ever."""
+        if self.stage not in (Stage.TRACED, Stage.ATTRIBUTED):
+            return False
+        longest = max((ns for window in (*self.past, self.now) for ns in window.steps_ns), default=0)
+        return now_ns - self.now.began_ns > max(_LONGEST_S * 1e9, _LONGEST_STEPS * longest)
 
     def _is_over(self) -> bool:
         window, limits = self.now, self._limits
@@ -120,3 +142,62 @@ def _is_warm(steps_ns: list[int]) -> bool:
         return False
     best = min(steps_ns)
     return max(steps_ns[-_FEWEST_WARM:]) <= _SETTLED * best
+
+
+@dataclass(frozen=True)
+class _Round:
+    """When it begins, in seconds since torch was imported, and how long each of its windows lasts."""
+
+    begins: float
+    timed: float
+    traced: float
+    attributed: float
+
+    def lasts(self, stage: Stage) -> float:
+        return {
+            Stage.TIMED: self.timed,
+            Stage.TRACED: self.traced,
+            Stage.ATTRIBUTED: self.attributed,
+        }[stage]
+
+
+# Nobody knows how long a program will run. The first round serves one of a second or two; the second, longer
+# and behind most programs' loading, replaces it.
+_ROUNDS = (_Round(0.3, 0.3, 0.25, 0.25), _Round(5.0, 1.5, 0.7, 0.7))
+
+
+class Stretches:
+    """The windows of a program without steps, by the clock, in rounds."""
+
+    def __init__(self, limits: Limits, now_ns: int) -> None:
+        asked = limits.seconds
+        # A second of warm-up at most: --seconds 10 is about the windows.
+        whole = _ROUNDS if asked is None else (_Round(min(asked, 1.0), asked, asked, asked),)
+        self._rounds = whole if limits.warmup != 0 else (_first_at_once(whole[0]), *whole[1:])
+        self._began_ns = now_ns
+        self._done = 0
+
+    @property
+    def is_last(self) -> bool:
+        return self._done + 1 >= len(self._rounds)
+
+    def due(self, window: Window, now_ns: int) -> Stage | None:
+        """The stage that is to begin now, if another is; DONE ends a round."""
+        if self._done >= len(self._rounds):
+            return None
+        this = self._rounds[self._done]
+        if window.stage in (Stage.WARM, Stage.DONE):
+            return Stage.TIMED if now_ns - self._began_ns >= this.begins * 1e9 else None
+        over = now_ns - window.began_ns >= this.lasts(window.stage) * 1e9
+        return _AFTER[window.stage] if over else None
+
+    def round_ended(self) -> None:
+        self._done += 1
+
+    @property
+    def over(self) -> bool:
+        return self._done >= len(self._rounds)
+
+
+def _first_at_once(one: _Round) -> _Round:
+    return _Round(0.0, one.timed, one.traced, one.attributed)

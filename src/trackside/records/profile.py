@@ -12,8 +12,10 @@ from pydantic import Field
 from trackside.records.base import Part, Record
 
 __all__ = [
+    "Bound",
     "Breakdown",
     "Bucket",
+    "BucketName",
     "Finding",
     "Gain",
     "Kernel",
@@ -28,6 +30,8 @@ __all__ = [
 ]
 
 Bound = Literal["memory", "compute", "latency", "launch", "communication", "copy", "host", "unknown"]
+
+BucketName = Literal["optimizer", "loading", "copies", "communication", "autograd", "unattributed"]
 
 
 class ProgramEnd(Part):
@@ -87,14 +91,14 @@ class Line(Part):
 class Bucket(Part):
     """Time that belongs to no line of the forward pass."""
 
-    name: Literal["optimizer", "loading", "copies", "communication", "autograd", "unattributed"]
+    name: BucketName
     device_ms: float
     cpu_ms: float
     share: float
 
 
 class ModuleTime(Part):
-    """A module by its path from the model."""
+    """A module by its path from the model; times are with those of the modules that it calls."""
 
     path: str
     type: str

@@ -68,7 +68,7 @@ class RunSummary:
     verdict: str | None
     certified: bool | None
     about: str | None
-    """Of a comparison, the names of what was compared."""
+    """Of a comparison, the names of what was compared; of a profile, what was run."""
     reason: str | None
     """Why there is no final record; None for states `done` and `failed`."""
     folder: Path
@@ -361,7 +361,11 @@ def _verb_of_record(path: Path) -> str:
 
 
 def _about(record: Mapping[str, Any]) -> str | None:
-    """`softmax/old.py → new.py` for a comparison of two files; the two lines, cut, for one of commands."""
+    """`softmax/old.py → new.py` for a comparison of two files; the lines, cut, for commands and profiles."""
+    command = record.get("command")
+    if record.get("schema") == "trackside.profile/1" and isinstance(command, list) and command:
+        words = command[1:] if command[0] == "python" else command
+        return " ".join(map(str, words))[:_ABOUT_LENGTH]
     pair = [one for arm in ("baseline", "candidate") if isinstance(one := record.get(arm), dict)]
     paths = [path for one in pair if isinstance(path := one.get("path"), str) and path]
     if len(paths) != 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -137,6 +137,10 @@ class Trace:
     @cached_property
     def on_device(self) -> Ints:
         return self.of(*ON_DEVICE)
+
+    def where(self, kept: Mask) -> Trace:
+        """Some of the rows; texts, lanes and facts are the same objects."""
+        return replace(self, **{name: getattr(self, name)[kept] for name in COLUMNS})
 
     def name_of(self, row: int) -> str:
         return self.names[int(self.name[row])]

@@ -18,6 +18,7 @@ __all__ = [
     "main_thread",
     "ran_longest",
     "waits",
+    "waits_for_input",
 ]
 
 # Names that libraries give, not users: NCCL's and RCCL's kernels, and torch's own collectives on a CPU.
@@ -121,10 +122,15 @@ def _is_copy(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 def waits(trace: Trace) -> Intervals:
     """When the program waited for its next batch, without what it computed meanwhile by itself."""
-    loading = [i for i, name in enumerate(trace.names) if name.startswith(_LOADER)]
+    loading = [i for i, name in enumerate(trace.names) if waits_for_input(name)]
     rows = np.flatnonzero(np.isin(trace.name, loading) & (trace.kind == Kind.ANNOTATION))
     ops = trace.of(Kind.OP)
     return _set(trace, rows).minus(_set(trace, ops))
+
+
+def waits_for_input(name: str) -> bool:
+    """Whether a range of this name is torch's own around fetching a batch."""
+    return name.startswith(_LOADER)
 
 
 def main_thread(trace: Trace) -> int:

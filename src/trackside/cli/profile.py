@@ -1,0 +1,281 @@
+"""`trackside profile`: where does a program's time go, line by line, and what should change?"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.records.errors import TracksideError, printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trackside.profiling.launch import Ended
+    from trackside.records.profile import ProfileRecord
+    from trackside.store.runs import Run, RunStore
+
+__all__ = ["app", "own_arguments"]
+
+app = verb_app()
+
+_EXIT_TIMEOUT = 124
+_DONE = {"A": "timed", "T": "traced", "B": "with lines"}
+_STDERR = 2
+
+
+def own_arguments(arguments: Sequence[str], with_value: Sequence[str]) -> int:
+    """How many of the words are ours: those before the script's name, and `-m MODULE`.
+
+    Args:
+        arguments: what follows `profile`.
+        with_value: options of ours that take the next word.
+    """
+    at = 0
+    while at < len(arguments):
+        word = arguments[at]
+        if word == "--" or not word.startswith("-") or word == "-":
+            return at
+        if word.startswith("-m"):
+            return min(len(arguments), at + (2 if word == "-m" else 1))
+        at += 2 if word in with_value else 1
+    return len(arguments)
+
+
+class _Profile(TyperCommand):
+    """Leaves to the program what is the program's: options behind its name are not ours."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # What ends our own options is put where they end.
+        own = own_arguments(args, self.with_value())
+        rest = args[own:]
+        return super().parse_args(ctx, [*args[:own], *([] if rest[:1] == ["--"] else ["--"]), *rest])
+
+    def with_value(self) -> list[str]:
+        options = [one for one in self.params if one.param_type_name == "option"]
+        return [name for one in options if not getattr(one, "is_flag", False) for name in one.opts]
+
+
+@app.command(cls=_Profile)
+def profile(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="SCRIPT [ARGS]...", help="The program, as behind `python`.")
+    ] = None,
+    module: Annotated[
+        str | None, typer.Option("-m", metavar="MODULE", help="Run a module; what follows is the program's.")
+    ] = None,
+    warmup: Annotated[
+        int | None, typer.Option(min=0, help="Steps before anything is timed (default: until they settle).")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of each window (default: as many as figures need).")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Length of each window, also where there are no steps.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="End the program after so many seconds; the exit code is then 124.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Read a trace that torch.profiler wrote, and run nothing.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the report here: a file .html, or a folder.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Where does a program's time go, line by line, and what should change?
+
+    Runs `python SCRIPT ARGS` as it is and watches some of its steps: untraced, traced, and line by line. A
+    step ends where an optimizer's does; without one it is what repeats. What we say goes to stderr; stdout is
+    the program's, or with --json the record's alone.
+
+    The exit code is the program's own.
+    """
+    _check(words, module, seconds, timeout, trace)
+    if trace is not None:
+        return _existing(trace, out, as_json)
+    from trackside.profiling.program import Program
+    from trackside.profiling.record import build_record
+    from trackside.profiling.session import run_program
+    from trackside.profiling.windows import Limits
+    from trackside.store.runs import RunStore
+
+    target, arguments = (
+        (module, words or []) if module is not None else ((words or [""])[0], (words or [])[1:])
+    )
+    program = Program(target, module is not None, tuple(arguments))
+    program.command()  # what is wrong with it is said before a run is made
+    store = RunStore()
+    run = store.new_run("profile")
+    folder = run.folder / "capture"
+    folder.mkdir()
+    live = _Live()
+    seen = run_program(
+        program,
+        Limits(warmup, steps, seconds),
+        folder,
+        root=store.root,
+        options={"warmup": warmup, "steps": steps, "seconds": seconds, "timeout": timeout},
+        run_id=run.id,
+        on_message=live.heard,
+        on_ended=live.ended,
+        stdout=_STDERR if as_json else None,
+        seconds=timeout,
+    )
+    with _finished_first(live.console):
+        record = build_record(seen.captured, seen.run)
+        _keep(record, store, run, live.console)
+        _show(record, run, out, as_json)
+    if seen.ended.timed_out:
+        return _EXIT_TIMEOUT
+    from trackside.profiling.launch import end_as
+
+    return end_as(seen.ended)
+
+
+def _check(
+    words: list[str] | None,
+    module: str | None,
+    seconds: float | None,
+    timeout: float | None,
+    trace: Path | None,
+) -> None:
+    if trace is not None and (words or module):
+        raise TracksideError("usage", "found --trace and a program", "give one of the two")
+    if trace is None and not words and module is None:
+        raise TracksideError("usage", "found no program", "trackside profile SCRIPT [ARGS]")
+    for name, value in (("--seconds", seconds), ("--timeout", timeout)):
+        # Written so that nan fails too.
+        if value is not None and not 0 < value < 1e9:
+            raise TracksideError("usage", f"found {name} {value:g}", "needed: a positive number of seconds")
+
+
+def _existing(trace: Path, out: Path | None, as_json: bool) -> int:
+    from trackside.profiling.existing_trace import seen_trace
+    from trackside.profiling.record import build_record
+    from trackside.store.runs import RunStore
+
+    store = RunStore()
+    # Before there is a run: a file that is no trace makes none.
+    captured, facts = seen_trace(trace)
+    run = store.new_run("profile")
+    record = build_record(captured, facts).model_copy(update={"run_id": run.id})
+    _keep(record, store, run, narration())
+    _show(record, run, out, as_json)
+    return 0
+
+
+def _keep(record: ProfileRecord, store: RunStore, run: Run, console: Console) -> None:
+    """Record, page and trace in the run's folder. Where that fails the result is still shown."""
+    from trackside.report.profile_html import write_report
+
+    document = record.to_dict()
+    try:
+        # The program may have deleted it.
+        run.folder.mkdir(parents=True, exist_ok=True)
+        store.write_record(run, document)
+        write_report(document, run.folder / "report.html")
+        capture = run.folder / "capture"
+        if (capture / "trace.json").exists():
+            (capture / "trace.json").replace(run.folder / "trace.json")
+        shutil.rmtree(capture, ignore_errors=True)
+    except (TracksideError, OSError) as error:
+        why = error.message if isinstance(error, TracksideError) else str(error)
+        console.print(printable(f"trackside: the record could not be kept: {why}"), markup=False)
+
+
+def _show(record: ProfileRecord, run: Run, out: Path | None, as_json: bool) -> None:
+    document = record.to_dict()
+    written = _write_out(document, run, out) if out is not None else run.folder / "report.html"
+    if as_json:
+        write_json(document)
+        return
+    from rich.text import Text
+
+    from trackside.report.profile_text import render
+
+    # A trace's result is ours alone; a program's stdout is not.
+    console = results() if "trace" in record.options else narration()
+    render(document, console)
+    console.print()
+    where = printable(
+        os.path.relpath(written) if len(os.path.relpath(written)) < len(str(written)) else str(written)
+    )
+    console.print(Text.assemble("  report ", (where, "bold"), f"  (run {run.id})"), soft_wrap=True)
+    proof = next((one.prove for one in record.findings if one.prove), None)
+    console.print(
+        Text.assemble(("  next: ", "bold"), printable(proof or f"trackside report {run.id} --open"))
+    )
+
+
+def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:
+    from trackside.report.profile_html import write_report
+    from trackside.store.files import store_errors
+    from trackside.store.files import write_json as write_file
+
+    with store_errors(out, "write"):
+        if out.suffix.lower() in (".html", ".htm"):
+            write_report(document, out)
+            return out
+        out.mkdir(parents=True, exist_ok=True)
+        write_report(document, out / "report.html")
+        write_file(out / "record.json", document)
+        if (run.folder / "trace.json").exists():
+            shutil.copyfile(run.folder / "trace.json", out / "trace.json")
+        return out / "report.html"
+
+
+@contextlib.contextmanager
+def _finished_first(console: Console) -> Iterator[None]:
+    """What was captured is kept before Ctrl-C ends us; a second one ends us at once."""
+    before = signal.getsignal(signal.SIGINT)
+    if before in (signal.SIG_IGN, None):
+        yield
+        return
+    came: list[int] = []
+
+    def once(number: int, frame: object) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+        console.print("trackside: writing what was seen; again to give up")
+
+    signal.signal(signal.SIGINT, once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Live:
+    """A line on stderr for each window that is over; the program writes there too."""
+
+    def __init__(self) -> None:
+        self.console = narration()
+
+    def heard(self, message: dict[str, Any]) -> None:
+        kind = message["kind"]
+        if kind == "trouble":
+            self._say(f"the capture ended early: {message.get('text')}")
+        elif kind == "steps":
+            self._say("steps of an optimizer: what went by the clock begins anew")
+        elif kind == "window" and message.get("name") in _DONE:
+            steps, took = message.get("steps"), float(message.get("seconds") or 0.0)
+            what = f"{took:.2g} s" if message.get("by_time") else f"{steps} steps in {took:.2g} s"
+            self._say(f"{_DONE[message['name']]}: {what}")
+
+    def ended(self, ended: Ended) -> None:
+        how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
+        self._say(f"the program ended with {how} after {ended.seconds:.3g} s; reading what was seen")
+
+    def _say(self, text: str) -> None:
+        self.console.print(printable(f"trackside: {text}"), markup=False, style="dim", soft_wrap=True)

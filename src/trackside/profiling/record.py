@@ -1,0 +1,205 @@
+"""From what was captured to the record of `profile`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import trackside
+from trackside.profiling.captured import Captured
+from trackside.profiling.line_rows import bucket_rows, line_rows, module_rows
+from trackside.profiling.step_view import StepView, device_name
+from trackside.profiling.verdict import verdict
+from trackside.records.profile import Finding, Gain, ProfileRecord, ProgramEnd, Trust
+
+__all__ = ["RunFacts", "build_record", "shown_path"]
+
+# Traced over untraced: from here on the host's part of the trace is not to be taken as it stands.
+_PERTURBED = 1.1
+_FOUND_BY = {
+    "optimizer": "calls of Optimizer.step",
+    "marks": "marks of the profiler",
+    "repetition": "operators that repeat",
+    "window": "nothing: the window is taken as one",
+}
+_MOST_SOURCES, _MOST_SOURCE_SIGNS = 60, 6_000_000
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is known of a run beside what was captured in it."""
+
+    command: list[str]
+    program: ProgramEnd
+    started: str
+    started_s: float
+    """In seconds since 1970."""
+    seconds: float
+    """Of the whole, analysis included."""
+    folder: str
+    """The program's working directory; files below it are named from there."""
+    torch: str | None = None
+    """The version that the program imported; None where it did not."""
+    run_id: str | None = None
+    environment: dict[str, Any] = field(default_factory=dict)
+    telemetry: dict[str, Any] = field(default_factory=dict)
+    ceilings: dict[str, float] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    trust: list[Trust] = field(default_factory=list)
+    """What the run itself adds."""
+
+
+def build_record(
+    captured: Captured, run: RunFacts, findings: Sequence[Finding] = (), together: Gain | None = None
+) -> ProfileRecord:
+    """The record of a run, from whatever it left.
+
+    Args:
+        captured: as read from its folder.
+        run: the rest.
+        findings: what to change, the best first; their files may be named in full.
+        together: all of them at once.
+    """
+    shown = shown_path(run.folder)
+    step_ms, view = _step(captured)
+    is_step = captured.steps is None or captured.steps.found_by != "window"
+    lines = line_rows(captured, step_ms, shown) if step_ms else []
+    places = {}
+    if captured.attribution is not None:
+        places = {line: f"{shown(line.file)}:{line.line}" for line in captured.attribution.lines}
+    trust = [*run.trust, *captured.missing, *_window_trust(captured, is_step)]
+    parts = view.breakdown() if view is not None else None
+    kernels, left_out = view.kernels(captured.attribution, places) if view is not None else ([], 0)
+    path: dict[str, float] = {}
+    if view is not None:
+        try:
+            path = view.critical_path()
+        except ValueError as error:
+            trust.append(Trust(what="critical path", effect=f"it could not be found: {error}"))
+    sources, source_trust = _sources(captured, shown, run.started_s)
+    named = [one.model_copy(update={"file": shown(one.file)}) if one.file else one for one in findings]
+    timed = captured.window("A")
+    return ProfileRecord(
+        schema="trackside.profile/1",
+        run_id=run.run_id,
+        command=run.command,
+        verdict=verdict(step_ms, is_step, parts, lines, named, run.program, run.torch is not None),
+        device=device_name(captured.traced) if captured.traced is not None else "cpu",
+        step_ms=step_ms,
+        step_spread=timed.spread if timed is not None else None,
+        steps=len(captured.steps) if captured.steps is not None else 0,
+        steps_found_by=_FOUND_BY[captured.steps.found_by] if captured.steps is not None else "nothing",
+        windows=captured.windows,
+        breakdown_ms=parts,
+        attributed_share=captured.attribution.attributed_share if captured.attribution is not None else None,
+        program=run.program,
+        lines=lines,
+        buckets=bucket_rows(captured, step_ms) if step_ms else [],
+        modules=module_rows(captured, step_ms) if step_ms else [],
+        kernels=kernels,
+        kernels_left_out=left_out,
+        findings=named,
+        together=together,
+        critical_path=path,
+        timeline=view.timeline() if view is not None else [],
+        ceilings=run.ceilings,
+        telemetry=run.telemetry,
+        environment=run.environment,
+        sources=sources,
+        trust=[*trust, *source_trust],
+        options=run.options,
+        started=run.started,
+        seconds=run.seconds,
+        version=trackside.__version__,
+    )
+
+
+def shown_path(folder: str) -> Callable[[str], str]:
+    """How files are named: from the folder where the program was started, else in full."""
+    inside = os.path.join(os.path.realpath(folder), "")
+
+    def shown(file: str) -> str:
+        real = os.path.realpath(os.path.join(folder, file))
+        return real[len(inside) :] if real.startswith(inside) else file
+
+    return shown
+
+
+def _step(captured: Captured) -> tuple[float | None, StepView | None]:
+    """A step's length by the best window there is, and the traced steps in its light."""
+    known = next((one for name in ("A", "T", "B") if (one := captured.window(name)) is not None), None)
+    step_ms = known.step_ms if known is not None else None
+    trace, steps = captured.traced, captured.steps
+    if trace is None or steps is None or not len(steps):
+        return step_ms, None
+    if step_ms is None:
+        step_ms = float(steps.end[-1] - steps.begin[0]) / 1e6 / len(steps)
+    return step_ms, StepView(trace, steps, step_ms)
+
+
+def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
+    found = []
+    slower = {
+        what: one.slowdown
+        for what, name in (("tracing", "T"), ("the line log", "B"))
+        if (one := captured.window(name)) is not None and one.slowdown is not None
+    }
+    if slower and max(slower.values()) > _PERTURBED:
+        times = ", ".join(f"{what} {times:.2f} times" for what, times in slower.items())
+        effect = "parts, operators and lines are shares of those steps, rescaled to the untraced step"
+        found.append(Trust(what=f"watching makes a step longer: {times}", effect=effect))
+    if captured.steps is not None and not is_step:
+        found.append(
+            Trust(
+                what="no steps",
+                effect="no optimizer stepped and no operators repeated: what is called a step is the window",
+                remedy="longer windows may hold several steps: --seconds 5",
+            )
+        )
+    if captured.traced is not None and captured.attribution is None:
+        effect = "the program ended before lines were logged: operators are known, their lines are not"
+        if not any(one.what == "lines" for one in captured.missing):
+            found.append(
+                Trust(what="lines", effect=effect, remedy="let it run longer, or fewer steps: --steps 2")
+            )
+    return found
+
+
+def _sources(
+    captured: Captured, shown: Callable[[str], str], started_s: float
+) -> tuple[dict[str, list[str]], list[Trust]]:
+    """Files in which lines have time, and what is to be said of those that cannot be shown."""
+    if captured.attribution is None:
+        return {}, []
+    kept: dict[str, list[str]] = {}
+    trust: list[Trust] = []
+    room = _MOST_SOURCE_SIGNS
+    by_time = sorted(
+        captured.attribution.lines.items(), key=lambda item: -(item[1].cpu_ns + item[1].device_ns)
+    )
+    for file in dict.fromkeys(line.file for line, _ in by_time):
+        if (why := captured.sources.why_not.get(file)) is not None:
+            trust.append(Trust(what=f"the source of {shown(file)}", effect=f"it cannot be shown: {why}"))
+            continue
+        lines = captured.sources.lines.get(file)
+        if lines is None:
+            continue
+        room -= sum(map(len, lines))
+        if room < 0 or len(kept) >= _MOST_SOURCES:
+            trust.append(
+                Trust(what="sources", effect=f"{shown(file)} and what took less time are left out: too long")
+            )
+            break
+        kept[shown(file)] = lines
+        if captured.sources.changed_s[file] > started_s:
+            effect = "the program may run an older version of it: times may stand beside the wrong lines"
+            trust.append(
+                Trust(
+                    what=f"{shown(file)} was changed while the program ran",
+                    effect=effect,
+                    remedy="run it again",
+                )
+            )
+    return kept, trust

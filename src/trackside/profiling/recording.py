@@ -1,0 +1,191 @@
+"""The profiler and the line log at work in the program's process, and the files that they leave.
+
+One session of the profiler serves both traced windows. A range that is open when one session ends, and closed
+while another runs, has torch write into memory that the first has freed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+
+from trackside.profiling.line_log import LineLog, LineLogUnavailable
+from trackside.profiling.markers import ClockMarkers
+from trackside.profiling.module_log import ModuleLog
+from trackside.profiling.source_bytes import source_bytes
+
+__all__ = ["Recording", "device_may_come", "wait_for_device", "write_json"]
+
+# Kineto tells the terminal when it starts and stops; above every level of its own it does not.
+_KINETO_LEVEL = "KINETO_LOG_LEVEL"
+_NVIDIA = "/dev/nvidiactl"
+_FILES = ("trace.json", "lines.json", "modules.json", "sources.json")
+# What a recording is called until it takes the place of the one before.
+_NEXT = ".next"
+
+
+class Recording:
+    """May be used again once it has ended or was dropped.
+
+    Args:
+        folder: where its files go.
+        is_users: whether a file is the program's own.
+        note: told what could not be had.
+    """
+
+    def __init__(self, folder: str, is_users: Callable[[str], bool], note: Callable[[str], None]) -> None:
+        self._folder, self._is_users, self._note = folder, is_users, note
+        self._profiler: Any = None
+        self._markers: ClockMarkers | None = None
+        self._log: LineLog | None = None
+        self._modules: ModuleLog | None = None
+        self._without_device = False
+
+    def begin(self) -> None:
+        """Start the profiler.
+
+        Raises:
+            RuntimeError: the program runs one of its own.
+        """
+        torch: Any = sys.modules["torch"]
+        if torch._C._autograd._profiler_enabled():
+            raise RuntimeError("the program runs a profiler of its own, and there can be one only")
+        with_device = torch.cuda.is_initialized()
+        if with_device and self._without_device:
+            self._note("the profiler was first started before the program used its GPU, and may not see it")
+        self._without_device |= not with_device
+        # Without memory: its events would have the allocator write warnings into the program's output.
+        if "torch._inductor" in sys.modules:
+            kinds = torch.profiler.ProfilerActivity
+            activities = [kinds.CPU, *([kinds.CUDA] if with_device else [])]
+            profiler = torch.profiler.profile(activities=activities, record_shapes=True)
+        else:
+            # The same without its look at the compiler's settings, for which it would import the compiler.
+            device = "cuda" if with_device else None
+            profiler = torch.autograd.profiler.profile(use_device=device, record_shapes=True)
+        with _quiet_kineto():
+            profiler.__enter__()
+        self._profiler = profiler
+        self._markers = ClockMarkers()
+        self._markers.begin()
+
+    def begin_log(self) -> None:
+        """From now on lines and modules too."""
+        assert self._markers is not None
+        self._markers.begin()
+        log = LineLog(self._is_users, tick=self._markers.tick)
+        try:
+            log.start()
+        except LineLogUnavailable as error:
+            self._note(f"lines: {error}")
+            return
+        self._log = log
+        self._modules = ModuleLog()
+        self._modules.start()
+
+    def tick(self) -> None:
+        """Now and then, from the thread that is profiled."""
+        if self._markers is not None:
+            self._markers.tick()
+
+    def end(self, aside: bool) -> None:
+        """Stop all and write the files.
+
+        Args:
+            aside: not in the place of an earlier recording's, until `take_place`.
+        """
+        modules = self._modules.stop() if self._modules is not None else None
+        events = self._log.stop() if self._log is not None else None
+        self._log = self._modules = None
+        markers = self._markers.markers if self._markers is not None else []
+        if self._markers is not None:
+            self._markers.end()
+        wait_for_device()
+        profiler, self._profiler, self._markers = self._profiler, None, None
+        with _quiet_kineto():
+            profiler.__exit__(None, None, None)
+        self._remove(aside)
+        path = self._path("trace.json", aside)
+        # By this ending the profiler decides whether to compress.
+        profiler.export_chrome_trace(f"{path}.part.json")
+        os.replace(f"{path}.part.json", path)
+        lines = events.to_document() if events is not None else {}
+        write_json(
+            self._path("lines.json", aside), lines | {"markers": [asdict(marker) for marker in markers]}
+        )
+        if modules is not None:
+            write_json(self._path("modules.json", aside), modules)
+        if events is not None:
+            files = dict.fromkeys(place.file for place in events.places)
+            write_json(self._path("sources.json", aside), source_bytes(files))
+
+    def drop(self) -> None:
+        """Take what still runs out of the program, and keep nothing of it."""
+        log, modules, profiler = self._log, self._modules, self._profiler
+        self._log = self._modules = self._profiler = self._markers = None
+        if modules is not None:
+            with suppress(Exception):
+                modules.stop()
+        if log is not None:
+            with suppress(Exception):
+                log.stop()
+        if profiler is not None:
+            # It may have stopped already, or never have begun.
+            with suppress(Exception), _quiet_kineto():
+                profiler.__exit__(None, None, None)
+
+    def take_place(self) -> None:
+        """What was written aside is the recording now."""
+        self._remove(aside=False)
+        for name in _FILES:
+            with suppress(FileNotFoundError):
+                os.replace(self._path(name, True), self._path(name, False))
+
+    def _remove(self, aside: bool) -> None:
+        for name in _FILES:
+            with suppress(FileNotFoundError):
+                os.remove(self._path(name, aside))
+
+    def _path(self, name: str, aside: bool) -> str:
+        return os.path.join(self._folder, name + (_NEXT if aside else ""))
+
+
+def wait_for_device() -> None:
+    """What the program has launched is over when this returns."""
+    cuda = getattr(sys.modules["torch"], "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        cuda.synchronize()
+
+
+def device_may_come() -> bool:
+    """Whether there is a GPU that the program may use and has not yet.
+
+    A profiler that is first started without the device never sees it.
+    """
+    torch: Any = sys.modules["torch"]
+    return bool(torch.version.cuda and os.path.exists(_NVIDIA) and not torch.cuda.is_initialized())
+
+
+def write_json(path: str, document: dict[str, Any]) -> None:
+    """Whole or not at all: the program may be killed meanwhile."""
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    os.replace(f"{path}.part", path)
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """The program's own setting, if it has one, stands."""
+    mine = _KINETO_LEVEL not in os.environ
+    if mine:
+        os.environ[_KINETO_LEVEL] = "99"
+    try:
+        yield
+    finally:
+        if mine:
+            os.environ.pop(_KINETO_LEVEL, None)

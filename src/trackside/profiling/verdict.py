@@ -1,0 +1,87 @@
+"""One sentence: what a step is spent on, and the first thing to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trackside.records.profile import Breakdown, Finding, Line, ProgramEnd
+
+__all__ = ["duration", "ending", "verdict"]
+
+_DOING = {
+    "compute": "computing",
+    "communication": "communicating",
+    "copy": "copying",
+    "host": "on the host, between what it has computed",
+    "idle": "waiting for input",
+}
+
+
+def verdict(
+    step_ms: float | None,
+    is_step: bool,
+    parts: Breakdown | None,
+    lines: Sequence[Line],
+    findings: Sequence[Finding],
+    program: ProgramEnd,
+    torch: bool,
+) -> str:
+    """The sentence, whatever there is to say.
+
+    Args:
+        step_ms: None where no step was seen.
+        is_step: whether it is a step, and not just the window.
+        parts: of the step.
+        lines: the longest first.
+        findings: the best first.
+        program: how it ended.
+        torch: whether the program imported it.
+    """
+    if step_ms is None:
+        return _nothing(program, torch)
+    text = f"A step takes {duration(step_ms)}" if is_step else f"In the {duration(step_ms)} that were traced"
+    if parts is not None:
+        shares = {name: part / step_ms for name, part in parts.model_dump(by_alias=True).items()}
+        most = max(shares, key=lambda name: shares[name])
+        text += (
+            f", {shares[most]:.0%} of it {_DOING[most]}"
+            if is_step
+            else (f" the program was {_DOING[most]} {shares[most]:.0%} of the time")
+        )
+    elif not is_step:
+        text += " nothing can be told apart"
+    if findings:
+        first = findings[0]
+        place = f" ({first.file}:{first.line})" if first.file else ""
+        return f"{text}. First: {_lowered(first.title)}{place}, about {first.gain.mid:.0%} of the step."
+    if lines:
+        first_line = lines[0]
+        return f"{text}; {first_line.file}:{first_line.line} takes {first_line.share:.0%}."
+    return f"{text}."
+
+
+def ending(program: ProgramEnd) -> str:
+    """`ended with exit code 1 after 3.2 s`."""
+    how = f"was ended by {program.signal}" if program.signal else f"ended with exit code {program.exit_code}"
+    return f"{how} after {program.seconds:.3g} s"
+
+
+def duration(ms: float) -> str:
+    """Three digits, and the unit that suits."""
+    for unit, factor in (("s", 1e-3), ("ms", 1.0), ("µs", 1e3)):
+        if ms * factor >= 1 or unit == "µs":
+            break
+    value = ms * factor
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def _nothing(program: ProgramEnd, torch: bool) -> str:
+    if not torch:
+        return f"The program did not import torch, so no step was seen; it {ending(program)}."
+    return f"No step was seen; the program {ending(program)}."
+
+
+def _lowered(title: str) -> str:
+    """As it goes on within a sentence; names stay as they are."""
+    first, _, rest = title.partition(" ")
+    return f"{first.lower() if first[1:].islower() else first} {rest}".strip()

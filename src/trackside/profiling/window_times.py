@@ -1,0 +1,93 @@
+"""How long the steps of each window took: by their ends where they were seen, by progress where not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal
+
+from trackside.records.profile import WindowTimes
+from trackside.stats.spread import quantile
+from trackside.trace.steps import Steps
+
+__all__ = ["by_progress", "by_steps"]
+
+# A step in which the program's own Python did less moves the count by too little to be told.
+_LEAST_PROGRESS = 3.0
+
+
+def by_steps(windows: Mapping[str, Any]) -> list[WindowTimes]:
+    """From the ends of steps, as `windows.json` has them."""
+    found: list[WindowTimes] = []
+    for name in ("A", "T", "B"):
+        window = windows.get(name)
+        if window is None or not window["ends_ns"]:
+            continue
+        ends = [window["began_ns"], *window["ends_ns"]]
+        steps = [(after - before) / 1e6 for before, after in pairwise(ends)]
+        step_ms = median(steps)
+        if name == "A":
+            # A host runs ahead of its device: the device was waited for at both ends of the window only.
+            closed = window["closed_ns"] or ends[-1]
+            step_ms = max(step_ms, (closed - ends[0]) / 1e6 / len(steps))
+        found.append(_times(name, len(steps), step_ms, steps, found))
+    return found
+
+
+def by_progress(
+    windows: Mapping[str, Any], traced: Steps | None, attributed: Steps | None
+) -> list[WindowTimes]:
+    """From the steps found in the traces; the untraced window's from how much faster it got on.
+
+    Args:
+        windows: as `windows.json` has them.
+        traced: the steps of window T.
+        attributed: those of window B.
+    """
+    found: list[WindowTimes] = []
+    if traced is not None and len(traced):
+        own = _untraced(windows, float(traced.end[-1] - traced.begin[0]) / len(traced))
+        if own:
+            window = windows["A"]
+            length_ms = (window["closed_ns"] - window["began_ns"]) / 1e6
+            count = max(1, round(length_ms / median(own)))
+            found.append(_times("A", count, median(own), own, found))
+    for name, steps in (("T", traced), ("B", attributed)):
+        if steps is not None and len(steps):
+            lengths = ((steps.end - steps.begin) / 1e6).tolist()
+            found.append(_times(name, len(lengths), median(lengths), lengths, found))
+    return found
+
+
+def _untraced(windows: Mapping[str, Any], traced_step_ns: float) -> list[float]:
+    """Lengths of steps in milliseconds, each the mean of a stretch of the untraced window."""
+    timed, traced = windows.get("A"), windows.get("T")
+    if timed is None or traced is None or len(traced["progress"]) < 2 or len(timed["progress"]) < 2:
+        return []
+    (begin, first), (end, last) = traced["progress"][0], traced["progress"][-1]
+    # Reading the count counts one.
+    in_step = (last - first - 1) / (end - begin) * traced_step_ns
+    if in_step < _LEAST_PROGRESS:
+        return []
+    found = []
+    (begin, first), reads = timed["progress"][0], 0
+    for end, last in timed["progress"][1:]:
+        reads += 1
+        done = (last - first - reads) / in_step
+        if done >= 1:
+            found.append((end - begin) / 1e6 / done)
+            begin, first, reads = end, last, 0
+    return found
+
+
+def _times(
+    name: str, count: int, step_ms: float, steps: list[float], before: list[WindowTimes]
+) -> WindowTimes:
+    middle = median(steps)
+    spread = (quantile(steps, 0.75) - quantile(steps, 0.25)) / middle if middle else 0.0
+    base = before[0].step_ms if before and before[0].window == "A" else None
+    window: Literal["A", "T", "B"] = "A" if name == "A" else "T" if name == "T" else "B"
+    return WindowTimes(
+        window=window, steps=count, step_ms=step_ms, spread=spread, slowdown=step_ms / base if base else None
+    )

@@ -1,0 +1,191 @@
+"""A profile on one screen of a terminal: the sentence, the step, its lines, what ran, what to change."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from trackside.records.errors import printable
+
+__all__ = ["render"]
+
+_PARTS = {
+    "compute": ("green", "█"),
+    "communication": ("magenta", "▓"),
+    "copy": ("blue", "▒"),
+    "host": ("yellow", "░"),
+    "idle": ("red", "·"),
+}
+_WINDOWS = {"A": "untraced", "T": "traced", "B": "with lines"}
+_LINES, _KERNELS, _FINDINGS, _TRUST = 6, 5, 3, 3
+# Less of the step than this is not worth a row on a screen.
+_LEAST_SHARE = 0.005
+_NARROW = 100
+
+
+def render(record: Mapping[str, Any], console: Console) -> None:
+    """Print a profile record."""
+    console.print()
+    console.print(Padding(Text(printable(record["verdict"]), style="bold"), (0, 2)))
+    if record["breakdown_ms"] and record["step_ms"]:
+        _step(record, console)
+    _lines(record, console)
+    _kernels(record, console)
+    _findings(record, console)
+    _trust(record["trust"], console)
+
+
+def _step(record: Mapping[str, Any], console: Console) -> None:
+    step, parts = record["step_ms"], record["breakdown_ms"]
+    width = max(20, min(console.width, 110) - 6)
+    bar = Text("\n  ")
+    done = 0.0
+    drawn = 0
+    for name, (colour, sign) in _PARTS.items():
+        done += parts[name]
+        # By where it ends, so that rounding does not add up.
+        upto = round(width * min(1.0, done / step))
+        bar.append(sign * (upto - drawn), style=colour)
+        drawn = upto
+    console.print(bar)
+    told = Text("  ")
+    for name, (colour, sign) in _PARTS.items():
+        if parts[name] > 0.0005 * step:
+            told.append(f"{sign} ", style=colour).append(f"{name} {_share(parts[name] / step)}   ")
+    console.print(told)
+    told = Text(" · ".join(_window(row) for row in record["windows"]), style="dim")
+    console.print(Padding(told.append(f" · steps by {record['steps_found_by']}"), (0, 2)))
+
+
+def _window(row: Mapping[str, Any]) -> str:
+    how = f"{row['slowdown']:.2f}×" if row["slowdown"] else f"{_ms(row['step_ms'])} ± {row['spread'] / 2:.0%}"
+    return f"{row['steps']} {_WINDOWS[row['window']]} {how}"
+
+
+def _lines(record: Mapping[str, Any], console: Console) -> None:
+    rows = [row for row in record["lines"] if row["share"] >= _LEAST_SHARE][:_LINES]
+    if not rows:
+        return
+    on_device = record["device"] != "cpu"
+    forward = "device_ms" if on_device else "cpu_ms"
+    backward = any(row["backward_ms"] for row in rows)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column("line", no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column("forward" if backward else "time", justify="right", no_wrap=True)
+    if backward:
+        table.add_column("backward", justify="right", no_wrap=True)
+    if on_device:
+        table.add_column("host", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    for row in rows:
+        cells = [Text(_place(row["file"], row["line"])), Text(printable(row["text"].strip()), style="dim")]
+        cells.append(Text(_ms(row[forward])))
+        cells += [Text(_ms(row["backward_ms"]) if row["backward_ms"] else "")] if backward else []
+        cells += [Text(_ms(row["cpu_ms"]))] if on_device else []
+        table.add_row(*cells, Text(_share(row["share"])))
+    console.print(Padding(table, (1, 2, 0, 2)))
+    buckets = [f"{row['name']} {_share(row['share'])}" for row in record["buckets"] if row["share"] >= 0.001]
+    left = len([row for row in record["lines"] if row["share"] >= _LEAST_SHARE]) - len(rows)
+    more = [f"{left} more {'line' if left == 1 else 'lines'}"] if left > 0 else []
+    if buckets or more:
+        beside = "no line of yours: " + ", ".join(buckets) if buckets else ""
+        console.print(Padding(Text("; ".join([*([beside] if beside else []), *more]), style="dim"), (0, 2)))
+
+
+def _kernels(record: Mapping[str, Any], console: Console) -> None:
+    rows = [row for row in record["kernels"] if row["share"] >= _LEAST_SHARE][:_KERNELS]
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column(
+        "kernel" if record["device"] != "cpu" else "operator", ratio=1, no_wrap=True, overflow="ellipsis"
+    )
+    wide = console.width >= _NARROW
+    if wide:
+        table.add_column("called in", no_wrap=True, max_width=34, overflow="ellipsis")
+    for name in ("runs", "time", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        where = Text(printable(_short_place(row["lines"][0])) if row["lines"] else "", style="dim")
+        table.add_row(
+            Text(printable(row["name"])),
+            *([where] if wide else []),
+            f"{row['calls']:.3g}",
+            _ms(row["total_ms"]),
+            _share(row["share"]),
+        )
+    console.print(Padding(table, (1, 2, 0, 2)))
+
+
+def _findings(record: Mapping[str, Any], console: Console) -> None:
+    rows = record["findings"]
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
+    table.add_column("what to change", ratio=1)
+    table.add_column("where", no_wrap=True, max_width=30, overflow="ellipsis")
+    table.add_column("gain", justify="right", no_wrap=True)
+    for row in rows[:_FINDINGS]:
+        gain = row["gain"]
+        table.add_row(
+            Text(printable(row["title"])),
+            Text(_place(row["file"], row["line"]) if row["file"] else ""),
+            f"{gain['low']:.0%}–{gain['high']:.0%}",
+        )
+    console.print(Padding(table, (1, 2, 0, 2)))
+    together = record["together"]
+    told = [f"{len(rows) - _FINDINGS} more"] if len(rows) > _FINDINGS else []
+    told += [f"all {len(rows)} at once about {together['mid']:.0%}"] if together and len(rows) > 1 else []
+    if told:
+        console.print(Padding(Text("; ".join(told), style="dim"), (0, 2)))
+
+
+def _trust(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    if not rows:
+        return
+    table = Table.grid(padding=(0, 1))
+    for row in rows[:_TRUST]:
+        text = Text(printable(f"{row['what']}: {row['effect']}"))
+        if row["remedy"]:
+            text.append(printable(f" → {row['remedy']}"), style="dim")
+        table.add_row(Text("!", style="yellow"), text)
+    console.print(Padding(table, (1, 2, 0, 2)))
+    if len(rows) > _TRUST:
+        console.print(Padding(Text(f"{len(rows) - _TRUST} more limits in the report", style="dim"), (0, 2)))
+
+
+def _place(file: str, line: int) -> str:
+    return _short_place(printable(f"{file}:{line}"))
+
+
+def _short_place(place: str, most: int = 34) -> str:
+    """Cut at the front, where folders are."""
+    if len(place) <= most:
+        return place
+    name = PurePath(place).name
+    return f"…/{name}" if len(name) + 2 <= most else f"…{place[-most + 1 :]}"
+
+
+def _ms(ms: float) -> str:
+    if ms >= 1000:
+        return f"{ms / 1000:.3g} s"
+    if ms >= 100:
+        return f"{ms:.0f} ms"
+    return f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} µs"
+
+
+def _share(share: float) -> str:
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+
+
+def command_line(record: Mapping[str, Any]) -> str:
+    """What was run, as a shell would have it."""
+    return shlex.join(str(word) for word in record["command"])
