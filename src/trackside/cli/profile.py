@@ -114,6 +114,8 @@ def profile(
     )
     program = Program(target, module is not None, tuple(arguments))
     program.command()  # what is wrong with it is said before a run is made
+    if not (program.module or target == "-" or os.path.exists(target)):
+        raise TracksideError("not-found", f"there is no file {target}", "trackside profile SCRIPT [ARGS]")
     store = RunStore()
     run = store.new_run("profile")
     folder = run.folder / "capture"
@@ -207,10 +209,9 @@ def _show(record: ProfileRecord, run: Run, out: Path | None, as_json: bool) -> N
     console = results() if "trace" in record.options else narration()
     render(document, console)
     console.print()
-    where = printable(
-        os.path.relpath(written) if len(os.path.relpath(written)) < len(str(written)) else str(written)
-    )
-    console.print(Text.assemble("  report ", (where, "bold"), f"  (run {run.id})"), soft_wrap=True)
+    near = os.path.relpath(written)
+    where = near if len(near) < len(str(written)) else str(written)
+    console.print(Text.assemble(("  report ", "bold"), printable(where)), soft_wrap=True)
     proof = next((one.prove for one in record.findings if one.prove), None)
     console.print(
         Text.assemble(("  next: ", "bold"), printable(proof or f"trackside report {run.id} --open"))
@@ -267,7 +268,7 @@ class _Live:
         if kind == "trouble":
             self._say(f"the capture ended early: {message.get('text')}")
         elif kind == "steps":
-            self._say("steps of an optimizer: what went by the clock begins anew")
+            self._say("an optimizer steps: from here on windows go by its steps")
         elif kind == "window" and message.get("name") in _DONE:
             steps, took = message.get("steps"), float(message.get("seconds") or 0.0)
             what = f"{took:.2g} s" if message.get("by_time") else f"{steps} steps in {took:.2g} s"
@@ -275,7 +276,7 @@ class _Live:
 
     def ended(self, ended: Ended) -> None:
         how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
-        self._say(f"the program ended with {how} after {ended.seconds:.3g} s; reading what was seen")
+        self._say(f"ended with {how} after {ended.seconds:.3g} s; reading what was seen")
 
     def _say(self, text: str) -> None:
         self.console.print(printable(f"trackside: {text}"), markup=False, style="dim", soft_wrap=True)

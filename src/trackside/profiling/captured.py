@@ -35,6 +35,8 @@ class Captured:
     windows: list[WindowTimes] = field(default_factory=list)
     by_time: bool = False
     """Whether windows went by the clock, since no optimizer took a step."""
+    written: bool = False
+    """Whether there is anything of it."""
     timed_ns: tuple[int, int] | None = None
     """The untraced window, in `time.perf_counter_ns`."""
     traced: Trace | None = None
@@ -61,6 +63,7 @@ def read_capture(folder: Path) -> Captured:
     found = Captured()
     document = _json(folder / "windows.json", found)
     windows = {one["stage"]: one for one in document.get("windows", [])}
+    found.written = bool(document)
     found.by_time = document.get("by") == "time"
     found.missing += [
         Trust(what="part of the capture", effect=f"it ended early: {text}", remedy=None)
@@ -89,8 +92,13 @@ def read_capture(folder: Path) -> Captured:
 def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
     if not windows or found.window("A"):
         return
-    if found.by_time and found.traced is not None:
-        effect = "how far the program came in the untraced window is not known; times are those of tracing"
+    if found.by_time and "A" in windows and windows["A"]["closed_ns"]:
+        if found.traced is not None:
+            effect = (
+                "how far the program came in the untraced window is not known; times are those of tracing"
+            )
+        else:
+            effect = "there is no trace that would tell how many steps the untraced window had"
         found.missing.append(Trust(what="true step times", effect=effect, remedy=None))
     elif found.by_time or not any(one["ends_ns"] for one in windows.values()):
         found.missing.append(

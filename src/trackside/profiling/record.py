@@ -85,7 +85,16 @@ def build_record(
         schema="trackside.profile/1",
         run_id=run.run_id,
         command=run.command,
-        verdict=verdict(step_ms, is_step, parts, lines, named, run.program, run.torch is not None),
+        verdict=verdict(
+            step_ms,
+            is_step,
+            parts,
+            lines,
+            named,
+            run.program,
+            run.torch is not None,
+            view is not None and view.on_device,
+        ),
         device=device_name(captured.traced) if captured.traced is not None else "cpu",
         step_ms=step_ms,
         step_spread=timed.spread if timed is not None else None,
@@ -144,12 +153,12 @@ def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
     slower = {
         what: one.slowdown
         for what, name in (("tracing", "T"), ("the line log", "B"))
-        if (one := captured.window(name)) is not None and one.slowdown is not None
+        if (one := captured.window(name)) is not None and (one.slowdown or 0.0) > _PERTURBED
     }
-    if slower and max(slower.values()) > _PERTURBED:
-        times = ", ".join(f"{what} {times:.2f} times" for what, times in slower.items())
-        effect = "parts, operators and lines are shares of those steps, rescaled to the untraced step"
-        found.append(Trust(what=f"watching makes a step longer: {times}", effect=effect))
+    if slower:
+        times = ", ".join(f"{what} made a step {times:.2f} times as long" for what, times in slower.items())
+        effect = "parts, operators and lines are shares of such steps, rescaled to untraced ones"
+        found.append(Trust(what=times, effect=effect))
     if captured.steps is not None and not is_step:
         found.append(
             Trust(
@@ -157,6 +166,11 @@ def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
                 effect="no optimizer stepped and no operators repeated: what is called a step is the window",
                 remedy="longer windows may hold several steps: --seconds 5",
             )
+        )
+    if captured.traced is None and captured.windows:
+        effect = "the program ended before a step was traced: how long steps take is known, but not why"
+        found.append(
+            Trust(what="the trace", effect=effect, remedy="let it run longer, or ask for less: --steps 2")
         )
     if captured.traced is not None and captured.attribution is None:
         effect = "the program ended before lines were logged: operators are known, their lines are not"

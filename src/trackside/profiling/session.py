@@ -73,6 +73,8 @@ def run_program(
     def heard(message: dict[str, Any]) -> None:
         if message["kind"] == "torch":
             said["torch"] = message.get("version")
+        elif message["kind"] == "trouble":
+            said["trouble"] = message.get("text")
         on_message(message)
 
     working = os.getcwd()
@@ -126,6 +128,9 @@ def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: dict[str
         found.append(Trust(what="the program", effect="it was ended because its time was over (--timeout)"))
     elif end.signal is not None or end.exit_code:
         found.append(Trust(what="the program", effect=f"it {ending(end)}; this is what was seen until then"))
+    # What was written tells it too, unless that is gone.
+    if "trouble" in said and not any(said["trouble"] in one.effect for one in captured.missing):
+        found.append(Trust(what="the capture", effect=f"it ended early: {said['trouble']}"))
     if ended.begun and "torch" not in said:
         found.append(
             Trust(
@@ -138,11 +143,14 @@ def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: dict[str
         found.append(
             Trust(
                 what="the trace",
-                effect="the program ended without a moment for us (a signal, os._exit or exec), and what had "
-                "not been written by then is lost",
-                remedy="let it end by itself, or later than the windows",
+                effect="the program ended without a moment for us (a signal, os._exit or exec): what had not "
+                "been written is lost",
+                remedy="have it end later, or by itself",
             )
         )
+    elif "torch" in said and not captured.written:
+        effect = "they are gone: something deleted them while the program ran"
+        found.append(Trust(what="the capture's files", effect=effect, remedy="set TRACKSIDE_HOME elsewhere"))
     return found
 
 

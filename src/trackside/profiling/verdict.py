@@ -12,7 +12,7 @@ _DOING = {
     "compute": "computing",
     "communication": "communicating",
     "copy": "copying",
-    "host": "on the host, between what it has computed",
+    "host": "on the host alone",
     "idle": "waiting for input",
 }
 
@@ -25,6 +25,7 @@ def verdict(
     findings: Sequence[Finding],
     program: ProgramEnd,
     torch: bool,
+    device: bool,
 ) -> str:
     """The sentence, whatever there is to say.
 
@@ -36,17 +37,19 @@ def verdict(
         findings: the best first.
         program: how it ended.
         torch: whether the program imported it.
+        device: whether it computes on one.
     """
     if step_ms is None:
         return _nothing(program, torch)
+    doing = _DOING if device else _DOING | {"host": "outside of operators"}
     text = f"A step takes {duration(step_ms)}" if is_step else f"In the {duration(step_ms)} that were traced"
     if parts is not None:
         shares = {name: part / step_ms for name, part in parts.model_dump(by_alias=True).items()}
         most = max(shares, key=lambda name: shares[name])
         text += (
-            f", {shares[most]:.0%} of it {_DOING[most]}"
+            f", {shares[most]:.0%} of it {doing[most]}"
             if is_step
-            else (f" the program was {_DOING[most]} {shares[most]:.0%} of the time")
+            else (f" the program was {doing[most]} {shares[most]:.0%} of the time")
         )
     elif not is_step:
         text += " nothing can be told apart"
