@@ -1,12 +1,14 @@
 """The profiler and the line log at work in the program's process, and the files that they leave.
 
 One session of the profiler serves both traced windows. A range that is open when one session ends, and closed
-while another runs, has torch write into memory that the first has freed.
+while another runs, has torch write into memory that the first has freed, which may end the program: after a
+session in which one was left open there is no other.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +27,9 @@ __all__ = ["Recording", "device_may_come", "wait_for_device", "write_json"]
 _KINETO_LEVEL = "KINETO_LOG_LEVEL"
 _NVIDIA = "/dev/nvidiactl"
 _FILES = ("trace.json", "lines.json", "modules.json", "sources.json")
+# Ranges of torch's own, which are closed long before the next session begins.
+_SHORT = (b"Optimizer.", b"enumerate(DataLoader)#")
+_OPEN, _NAME = b'"finished": false', b'"name": "'
 # What a recording is called until it takes the place of the one before.
 _NEXT = ".next"
 
@@ -45,14 +50,21 @@ class Recording:
         self._log: LineLog | None = None
         self._modules: ModuleLog | None = None
         self._without_device = False
+        self._left_open: str | None = None
+        """A range that an earlier session has seen begin and not end."""
 
     def begin(self) -> None:
         """Start the profiler.
 
         Raises:
-            RuntimeError: the program runs one of its own.
+            RuntimeError: the program runs one of its own, or had a range open when our last one ended.
         """
         torch: Any = sys.modules["torch"]
+        if self._left_open is not None:
+            raise RuntimeError(
+                f"the range {self._left_open!r} was open when a recording ended, and torch "
+                "would crash at its end in another"
+            )
         if torch._C._autograd._profiler_enabled():
             raise RuntimeError("the program runs a profiler of its own, and there can be one only")
         with_device = torch.cuda.is_initialized()
@@ -112,7 +124,7 @@ class Recording:
         self._remove(aside)
         path = self._path("trace.json", aside)
         # By this ending the profiler decides whether to compress.
-        profiler.export_chrome_trace(f"{path}.part.json")
+        self._export(profiler, f"{path}.part.json")
         os.replace(f"{path}.part.json", path)
         lines = events.to_document() if events is not None else {}
         write_json(
@@ -138,6 +150,23 @@ class Recording:
             # It may have stopped already, or never have begun.
             with suppress(Exception), _quiet_kineto():
                 profiler.__exit__(None, None, None)
+            path = self._path("dropped.json", False)
+            with suppress(Exception):
+                self._export(profiler, path)
+            with suppress(OSError):
+                os.remove(path)
+
+    def _export(self, profiler: Any, path: str) -> None:
+        profiler.export_chrome_trace(path)
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            at = text.find(_OPEN)
+            while at >= 0:
+                # An event's name stands before its arguments.
+                name = text.rfind(_NAME, 0, at) + len(_NAME)
+                if not text[name : name + 80].startswith(_SHORT):
+                    line = text[name : name + 200].partition(b"\n")[0]
+                    self._left_open = line.rstrip(b'", ').decode("utf-8", "replace")
+                at = text.find(_OPEN, at + 1)
 
     def take_place(self) -> None:
         """What was written aside is the recording now."""

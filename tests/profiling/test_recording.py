@@ -1,0 +1,87 @@
+"""Recordings in this very process: what they leave, and when there must be no other."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.profiler import record_function
+
+from trackside.profiling.recording import Recording
+
+
+def recording(folder: Path) -> Recording:
+    return Recording(str(folder), lambda file: file == __file__, lambda text: None)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_after_a_range_was_left_open_there_is_no_second_recording(tmp_path: Path, keep: bool) -> None:
+    made = recording(tmp_path)
+    made.begin()
+    epoch = record_function('an "epoch" of mine')
+    epoch.__enter__()
+    torch.ones(3) + 1
+    made.end(aside=False) if keep else made.drop()
+    with pytest.raises(RuntimeError, match=r"the range .*epoch.* was open when a recording ended"):
+        made.begin()
+    epoch.__exit__(None, None, None)
+    assert not torch._C._autograd._profiler_enabled()
+    assert (tmp_path / "trace.json").exists() is keep
+    assert not list(tmp_path.glob("dropped*"))
+
+
+def test_torch_s_own_short_ranges_do_not_count(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    ended = []
+
+    def ends(*_: object) -> None:
+        if not ended:
+            made.drop()
+            ended.append(True)
+
+    handle = optimizer.register_step_post_hook(ends)
+    made.begin()
+    weight.sum().backward()
+    optimizer.step()
+    handle.remove()
+    made.begin()
+    torch.ones(3) + 1
+    made.end(aside=False)
+    assert "aten::add" in (tmp_path / "trace.json").read_text()
+
+
+def test_a_second_recording_after_closed_ranges_is_like_the_first(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    for _ in range(2):
+        made.begin()
+        made.begin_log()
+        with record_function("step"):
+            torch.ones(3) + 1
+        made.end(aside=False)
+        assert '"step"' in (tmp_path / "trace.json").read_text()
+        assert {one.name for one in tmp_path.iterdir()} == {
+            "trace.json",
+            "lines.json",
+            "modules.json",
+            "sources.json",
+        }
+
+
+def test_torch_does_crash_where_we_refuse() -> None:
+    """Once this fails, the refusal can go."""
+    program = """
+import gc, torch
+for _ in range(100):
+    first = torch.autograd.profiler.profile(); first.__enter__()
+    range_ = torch.profiler.record_function("epoch"); range_.__enter__()
+    first.__exit__(None, None, None); del first; gc.collect()
+    kept = [torch.randn(1000) for _ in range(50)]
+    second = torch.autograd.profiler.profile(record_shapes=True); second.__enter__()
+    range_.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert done.returncode != 0
