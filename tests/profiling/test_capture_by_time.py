@@ -67,8 +67,9 @@ def test_an_optimizers_steps_take_the_place_of_what_the_clock_gave(tmp_path: Pat
     late = TRAINING.replace(
         "for step in range(steps):",
         "import time\nuntil = time.monotonic() + 2.5\nwhile time.monotonic() < until:\n"
-        "    model(torch.randn(64, 64))\nfor step in range(steps):",
-    )
+        "    model(torch.randn(64, 64))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\nfor step in range(steps):",
+    ).replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n", "", 1)
     ended, messages = profiled(tmp_path, late, "60", warmup=1, steps=4)
     assert ended.exit_code == 0
     assert [m["kind"] for m in messages if m["kind"] == "steps"] == ["steps"]
@@ -100,7 +101,8 @@ def test_a_program_that_ends_at_once_says_what_is_missing(tmp_path: Path) -> Non
 def test_a_process_that_the_program_forks_captures_nothing(tmp_path: Path) -> None:
     forking = TRAINING.replace(
         "for step in range(steps):",
-        "import os\nchild = os.fork()\nif child:\n    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "import os\nchild = os.fork()\n"
+        "if child:\n    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
         "for step in range(steps):",
     ).replace("torch.manual_seed(3)", "torch.set_num_threads(1)")
     ended, messages = profiled(tmp_path, forking, "30", warmup=1, steps=2)
