@@ -54,6 +54,18 @@ def test_two_optimizers_that_take_turns_make_one_step(steps: list[int]) -> None:
     assert len(steps) == 12
 
 
+def test_a_program_with_an_optimizer_may_step() -> None:
+    class Own(torch.optim.SGD):
+        def step(self, closure=None):  # type: ignore[no-untyped-def,override]
+            return super().step(closure)
+
+    source = OptimizerSteps(lambda: None)
+    assert not getattr(Own.step, "hooked", False)
+    Own([torch.zeros(2, requires_grad=True)], lr=0.1)
+    assert Own.step.hooked
+    assert source.may_come()
+
+
 def test_after_closing_nothing_is_told_and_nothing_is_held() -> None:
     ends: list[int] = []
     source = OptimizerSteps(lambda: ends.append(1))

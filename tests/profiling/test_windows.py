@@ -2,7 +2,7 @@
 
 import pytest
 
-from trackside.profiling.windows import Limits, Stage, Windows
+from trackside.profiling.windows import Limits, Stage, Stretches, Windows
 
 SECOND = 1_000_000_000
 ON_ITS_OWN = Limits()
@@ -62,3 +62,50 @@ def test_a_program_that_ends_early_leaves_its_last_window_unfinished() -> None:
     windows = followed([1.0] * 7)
     assert windows.stage is Stage.TRACED
     assert len(windows.now.ends_ns) == 1
+
+
+def stretched(seconds: float, limits: Limits = ON_ITS_OWN, pause: float = 0.0) -> list[tuple[str, float]]:
+    """Stages by the clock, looked at every 10 ms, each with when it began; changing takes a pause."""
+    stretches, windows = Stretches(limits, 0), Windows(limits, 0)
+    began, now = [], 0.0
+    while now < seconds:
+        due = stretches.due(windows.now, int(now * SECOND))
+        if due is not None:
+            now += pause
+            windows.begin(due, int(now * SECOND))
+            began.append((due.value, round(now, 2)))
+            if due is Stage.DONE:
+                stretches.round_ended()
+        now += 0.01
+    return began
+
+
+def test_without_steps_a_program_of_a_second_and_a_half_has_all_windows() -> None:
+    assert [stage for stage, _ in stretched(1.5, pause=0.1)] == ["A", "T", "B", "done"]
+
+
+def test_a_program_that_runs_on_has_longer_windows_behind_its_loading() -> None:
+    began = stretched(30.0)
+    assert [stage for stage, _ in began] == ["A", "T", "B", "done"] * 2
+    first, second = began[:4], began[4:]
+    assert second[0][1] == pytest.approx(5.0, abs=0.1)
+    assert second[1][1] - second[0][1] > 3 * (first[1][1] - first[0][1])
+
+
+def test_seconds_asked_for_are_those_of_every_window() -> None:
+    began = stretched(30.0, Limits(seconds=2.0))
+    assert [stage for stage, _ in began] == ["A", "T", "B", "done"]
+    assert [at for _, at in began] == pytest.approx([1.0, 3.0, 5.0, 7.0], abs=0.05)
+    assert stretched(3.0, Limits(seconds=0.1, warmup=0))[0] == ("A", 0.0)
+
+
+def test_a_traced_window_does_not_outlast_the_steps_by_much() -> None:
+    windows = followed([0.5] * 9, Limits(warmup=1, steps=4))
+    assert windows.stage is Stage.ATTRIBUTED
+    began = windows.now.began_ns
+    assert not windows.is_stuck(began + 59 * SECOND)
+    assert windows.is_stuck(began + 61 * SECOND)
+    slow = followed([40.0] * 9, Limits(warmup=1, steps=4))
+    assert not slow.is_stuck(slow.now.began_ns + 150 * SECOND)
+    assert slow.is_stuck(slow.now.began_ns + 170 * SECOND)
+    assert not followed([0.5] * 3, Limits(warmup=1, steps=4)).is_stuck(1000 * SECOND)

@@ -183,8 +183,9 @@ class Capture:
 
     def _due(self, windows: Windows, stretches: Stretches) -> Stage | None:
         due = stretches.due(windows.now, _clock())
-        too_early = due is Stage.TIMED and not stretches.is_last and device_may_come()
-        return None if too_early else due
+        if due is Stage.TIMED and not stretches.is_last and (self._steps.may_come() or device_may_come()):
+            return None
+        return due
 
     def _change_by_time(self) -> None:
         """In the main thread, wherever it is."""

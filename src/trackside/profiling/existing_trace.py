@@ -10,6 +10,7 @@ from statistics import median
 
 from trackside.profiling.captured import Captured
 from trackside.profiling.record import RunFacts
+from trackside.records.errors import TracksideError
 from trackside.records.profile import ProgramEnd, Trust, WindowTimes
 from trackside.stats.spread import quantile
 from trackside.trace.model import Trace
@@ -25,12 +26,16 @@ def seen_trace(
     """What `build_record` needs, from a trace file.
 
     Raises:
-        TracksideError: it is no trace.
+        TracksideError: it is no trace, or an empty one.
     """
     started, began = datetime.now(UTC), time.monotonic()
     trace = read_trace(path, progress)
+    if not len(trace):
+        raise TracksideError(
+            "usage", f"there is no event in {path}", "give a trace that was recorded while the program ran"
+        )
     captured = _captured(trace)
-    span_s = float(trace.end.max() - trace.start.min()) / 1e9 if len(trace) else 0.0
+    span_s = float(trace.end.max() - trace.start.min()) / 1e9
     run = RunFacts(
         command=[str(path)],
         program=ProgramEnd(exit_code=None, signal=None, seconds=span_s),
@@ -53,9 +58,6 @@ def _captured(trace: Trace) -> Captured:
             for cut in trace.cuts
         ]
     )
-    if not len(trace):
-        found.missing.append(Trust(what="the trace", effect="there is no event in it"))
-        return found
     found.traced, found.steps = trace, find_steps(trace)
     lengths = ((found.steps.end - found.steps.begin) / 1e6).tolist()
     middle = median(lengths)

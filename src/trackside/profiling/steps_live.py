@@ -36,6 +36,15 @@ class OptimizerSteps:
 
         self._handle = register_optimizer_step_post_hook(self._stepped)
 
+    def may_come(self) -> bool:
+        """Whether the program has made an optimizer: torch marks the class of the first of each."""
+        from torch.optim.optimizer import Optimizer
+
+        classes = [Optimizer]
+        for one in classes:
+            classes += one.__subclasses__()
+        return any(getattr(getattr(one, "step", None), "hooked", False) for one in classes)
+
     def close(self) -> None:
         if self._handle is not None:
             self._handle.remove()

@@ -1,0 +1,113 @@
+"""Whole programs whose optimizers take no step, or late: windows go by the clock until they do."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.profiling.test_capture import TRAINING, profiled, windows_of
+
+from trackside.profiling.captured import read_capture
+
+# The same in every turn, and long enough for the first round of windows.
+INFERENCE = """
+import sys, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8)).eval()
+
+def answer(x):
+    with torch.inference_mode():
+        return model(x).softmax(-1)
+
+def serve(until):
+    count = 0
+    while time.monotonic() < until:
+        with torch.profiler.record_function("request"):
+            x = torch.randn(64, 128)
+            answer(x)
+        count += 1
+    return count
+
+assert serve(time.monotonic() + float(sys.argv[1])) > 20
+print("served")
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_loop_of_inference_has_its_windows_steps_and_lines(tmp_path: Path) -> None:
+    ended, messages = profiled(tmp_path, INFERENCE, "4")
+    assert (ended.exit_code, ended.trouble) == (0, None)
+    assert (tmp_path / "out").read_text() == "served\n"
+    assert (tmp_path / "err").read_text() == ""
+    assert list(windows_of(tmp_path)) == ["warm", "A", "T", "B", "done"]
+    assert all(m["by_time"] for m in messages if m["kind"] == "window")
+
+    found = read_capture(tmp_path / "results")
+    assert found.missing == []
+    assert found.by_time
+    assert found.steps is not None
+    assert found.steps.found_by == "repetition"
+    assert [one.window for one in found.windows] == ["A", "T", "B"]
+    assert found.traced is not None
+    # One product a layer: a step is one request, and not one layer.
+    in_step = found.traced.named("aten::linear").sum() / found.traced.named("aten::softmax").sum()
+    assert in_step == pytest.approx(2, rel=0.1)
+    lengths = found.steps.end - found.steps.begin
+    in_window = found.traced.named("aten::softmax").sum()
+    covered = (found.traced.end.max() - found.traced.start.min()) / lengths.mean()
+    assert covered == pytest.approx(in_window, rel=0.25)
+    assert found.attribution is not None
+    times = {line.line: time.cpu_ns for line, time in found.attribution.lines.items()}
+    called = INFERENCE.split("\n").index("        return model(x).softmax(-1)") + 1
+    assert max(times, key=lambda line: times[line]) == called
+    assert found.attribution.attributed_share > 0.95
+
+
+@pytest.mark.timeout(120)
+def test_an_optimizers_steps_take_the_place_of_what_the_clock_gave(tmp_path: Path) -> None:
+    late = TRAINING.replace(
+        "for step in range(steps):",
+        "import time\nuntil = time.monotonic() + 2.5\nwhile time.monotonic() < until:\n"
+        "    model(torch.randn(64, 64))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\nfor step in range(steps):",
+    ).replace("optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n", "", 1)
+    ended, messages = profiled(tmp_path, late, "60", warmup=1, steps=4)
+    assert ended.exit_code == 0
+    assert [m["kind"] for m in messages if m["kind"] == "steps"] == ["steps"]
+    document = json.loads((tmp_path / "results" / "windows.json").read_text())
+    assert (document["by"], document["trouble"]) == ("steps", [])
+    counts = {window["stage"]: len(window["ends_ns"]) for window in document["windows"]}
+    assert counts == {"warm": 1, "A": 4, "T": 4, "B": 4, "done": 0}
+    found = read_capture(tmp_path / "results")
+    assert found.traced is not None
+    assert found.traced.named("aten::addmm").sum() >= 8
+    assert found.steps is not None
+    assert (len(found.steps), found.steps.found_by) == (4, "optimizer")
+    assert not [path.name for path in (tmp_path / "results").iterdir() if "next" in path.name]
+
+
+@pytest.mark.timeout(120)
+def test_a_program_that_ends_at_once_says_what_is_missing(tmp_path: Path) -> None:
+    ended, _ = profiled(tmp_path, "import torch\nprint(torch.ones(2).sum().item())\n")
+    assert ended.exit_code == 0
+    found = read_capture(tmp_path / "results")
+    assert (found.windows, found.traced) == ([], None)
+    (one,) = found.missing
+    assert one.what == "steps"
+    assert one.remedy is not None
+    assert "--seconds" in one.remedy
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_the_program_forks_captures_nothing(tmp_path: Path) -> None:
+    forking = TRAINING.replace(
+        "for step in range(steps):",
+        "import os\nchild = os.fork()\n"
+        "if child:\n    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "for step in range(steps):",
+    ).replace("torch.manual_seed(3)", "torch.set_num_threads(1)")
+    ended, messages = profiled(tmp_path, forking, "30", warmup=1, steps=2)
+    assert ended.exit_code == 0
+    assert "loss" in (tmp_path / "out").read_text()
+    # The parent waits, and its clock may go on; no step of the child's is among what it saw.
+    assert all(m["by_time"] and not m["steps"] for m in messages if m["kind"] == "window")
+    assert not (tmp_path / "results" / "trace.json").exists()
