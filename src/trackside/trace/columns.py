@@ -11,7 +11,7 @@ import numpy as np
 from trackside.trace.file import TraceFile
 from trackside.trace.model import COLUMNS, Cut, Kind, Lane, Launch, OpInputs, Trace
 
-__all__ = ["DEVICE_KINDS", "Growing", "Numbers", "kind_of"]
+__all__ = ["DEVICE_KINDS", "Growing", "Numbers", "kind_of", "nanoseconds"]
 
 _END_OF_TIME = 1 << 62
 
@@ -86,7 +86,7 @@ class Growing:
                 else:
                     self._take_other(event, phase)
                     continue
-                start, duration = int(event["ts"] * 1000 + 0.5), max(0, int(duration * 1000 + 0.5))
+                start, duration = nanoseconds(event["ts"]), max(0, nanoseconds(duration))
                 numbers = self.numbers(kind, args)
                 name = self.name(event["name"])
                 lane = self.lane(kind, event["pid"], event["tid"], args)
@@ -223,6 +223,13 @@ class Growing:
         if not self._columns["kind"]:
             found.append(Cut("events", "there is none in the file"))
         return tuple(found)
+
+
+def nanoseconds(microseconds: int | float) -> int:
+    """Whole numbers, as old traces have them since 1970, are too long to be exact as floats."""
+    if isinstance(microseconds, int):
+        return microseconds * 1000
+    return int(microseconds * 1000 + 0.5)
 
 
 def kind_of(category: str) -> Kind:
