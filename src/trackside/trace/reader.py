@@ -18,6 +18,7 @@ __all__ = ["read_trace"]
 
 # What an operator was called with stands between these. It repeats, what is around it does not.
 _INPUTS_BEGIN, _INPUTS_END = b', "Concrete Inputs": ', b', "Ev Idx": '
+_DIMS = "Input Dims"
 _NUMBERS = {
     "correlation": "correlation",
     "external": "External id",
@@ -71,7 +72,7 @@ class _Quick:
     def take(self, scanned: Scanned) -> bool:
         """False, and nothing is taken, where something is not as expected: it is then read as any JSON."""
         try:
-            heads = np.array([self._head(text) for text in scanned.heads], np.int64)
+            heads = self._numbered(scanned.heads)
             columns: dict[str, Any] = {
                 "kind": np.array(self._kinds, np.int64)[heads],
                 "name": np.array(self._names, np.int64)[heads],
@@ -86,38 +87,49 @@ class _Quick:
         self._found.take_columns(columns)
         return True
 
-    def _head(self, text: bytes) -> int:
-        known = self._heads.get(text)
-        if known is None:
+    def _numbered(self, heads: list[bytes]) -> Any:
+        """The number of each event's head: what has been met before needs no parsing."""
+        found = list(map(self._heads.get, heads))
+        if None in found:
+            found = [
+                self._new_head(text) if one is None else one for one, text in zip(found, heads, strict=True)
+            ]
+        return np.array(found, np.int64)
+
+    def _new_head(self, text: bytes) -> int:
+        if text not in self._heads:
             head = orjson.loads(b"{" + text.rstrip().rstrip(b",") + b"}")
             kind = kind_of(head["cat"])
-            known = self._heads[text] = len(self._kinds)
-            self._kinds.append(kind)
-            self._names.append(self._found.name(head["name"]))
             lane = self._found.lane(kind, head["pid"], head["tid"], {})
+            self._names.append(self._found.name(head["name"]))
+            self._kinds.append(kind)
             self._lanes.append(lane)
             self._places[lane] = head["pid"], head["tid"]
-        return known
+            self._heads[text] = len(self._heads)
+        return self._heads[text]
 
     def _add_details(self, columns: dict[str, Any], arguments: list[bytes]) -> None:
         """Columns from the arguments. Those of operators have the most text and little in it that is new."""
-        inputs = []
-        short = []
-        for kind, text in zip(columns["kind"].tolist(), arguments, strict=True):
-            found = -1
-            if kind == Kind.OP and (begin := text.find(_INPUTS_BEGIN)) >= 0:
+        short = arguments.copy()
+        inputs = np.full(len(short), -1)
+        known = self._inputs
+        for row in np.flatnonzero(columns["kind"] == Kind.OP).tolist():
+            text = arguments[row]
+            begin = text.find(_INPUTS_BEGIN)
+            if begin >= 0:
                 end = text.rfind(_INPUTS_END)
-                found = self._inputs_in(text[begin + 2 : end if end > begin else None])
-                text = text[:begin]
-            inputs.append(found)
-            short.append(text)
+                given = text[begin + 2 : end if end > begin else None]
+                found = known.get(given)
+                inputs[row] = self._new_inputs(given) if found is None else found
+                short[row] = text[:begin]
         args = orjson.loads(b"[{" + b"},{".join(short) + b"}]") if short else []
         if len(args) != len(short):
             raise ValueError
         for column, key in _NUMBERS.items():
             columns[column] = np.array(array("q", [one.get(key, -1) for one in args]))
-        columns["detail"], columns["size"] = np.array(inputs, np.int64), np.full(len(args), -1)
-        special = np.isin(columns["kind"], DEVICE_KINDS) | _holds(args, "Input Dims")
+        columns["detail"], columns["size"] = inputs, np.full(len(args), -1)
+        special = np.isin(columns["kind"], DEVICE_KINDS)
+        special |= [_DIMS in one for one in args]
         for row in np.flatnonzero(special).tolist():
             kind, one = Kind(columns["kind"][row]), args[row]
             if kind == Kind.OP:  # Its inputs stand elsewhere, as a compiled kernel's do.
@@ -129,15 +141,10 @@ class _Quick:
                 process, thread = self._places[columns["lane"][row]]
                 columns["lane"][row] = self._found.lane(kind, process, thread, one)
 
-    def _inputs_in(self, text: bytes) -> int:
-        known = self._inputs.get(text)
-        if known is None:
-            args = orjson.loads(b"{" + text + b"}")
-            if not args.keys().isdisjoint(_NUMBERS.values()):
-                raise ValueError  # Another order of the arguments.
-            known = self._inputs[text] = self._found.numbers(Kind.OP, args).detail
-        return known
-
-
-def _holds(args: list[dict[str, Any]], key: str) -> Any:
-    return np.array([key in one for one in args], np.bool_)
+    def _new_inputs(self, text: bytes) -> int:
+        args = orjson.loads(b"{" + text + b"}")
+        if not args.keys().isdisjoint(_NUMBERS.values()):
+            raise ValueError  # Another order of the arguments.
+        found = self._found.numbers(Kind.OP, args).detail
+        self._inputs[text] = found
+        return int(found)
