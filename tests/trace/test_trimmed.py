@@ -145,3 +145,16 @@ def test_times_since_1970_are_kept_to_the_last_digit(tmp_path: Path) -> None:
     begin, end = middle(trace)
     told = write_trimmed(tmp_path / "a.json", trace, tmp_path / "t.json", begin, end)
     assert len(read_trace(tmp_path / "t.json")) == told.events
+
+
+def test_what_json_has_no_word_for_does_not_reach_the_viewer(tmp_path: Path) -> None:
+    text = text_of("graph").replace(b'"memory bandwidth (GB/s)": ', b'"memory bandwidth (GB/s)": inf, "x": ')
+    (tmp_path / "a.json").write_bytes(text)
+    trace = read_trace(tmp_path / "a.json")
+    begin, end = middle(trace)
+    told = write_trimmed(tmp_path / "a.json", trace, tmp_path / "t.json", begin, end)
+    with pytest.raises(ValueError, match="Expecting value"):
+        json.loads(text)
+    json.loads((tmp_path / "t.json").read_text())
+    assert len(read_trace(tmp_path / "t.json")) == told.events
+    assert told.left_out == 0

@@ -162,7 +162,7 @@ class _Builder:
         self, trace: Trace, row: Ints, start: Ints, stop: Ints, lane: Ints, hosts: int, begin: int
     ) -> None:
         self.trace, self.row, self.start, self.stop, self.lane = trace, row, start, stop, lane
-        self.hosts = hosts
+        self.hosts, self.begin = hosts, begin
         self.edges = _Edges()
         self.duration = stop - start
         self.gap = np.zeros(len(row), np.int64)
@@ -223,10 +223,13 @@ class _Builder:
             self.edges.lag[edge] = gap
 
     def _link_or_wait(self, source: int, task: int, lag: int) -> None:
-        if source >= 0:
+        """What nothing in the trace explains, or only something that ended later, begins when it began."""
+        if source >= 0 and self.stop[source] <= self.start[task]:
             self.edges.add(source, task, lag)
         else:
-            self.gap[task] = max(0, int(self.start[task] - self.start.min()))
+            before = int(self.before[task])
+            free = int(self.stop[before]) if before >= 0 else self.begin
+            self.gap[task] = max(0, int(self.start[task]) - free)
 
     def link_streams(self, calls: Ints) -> None:
         """A stream that waits for an event of another goes on after what that event stood behind."""
@@ -306,7 +309,7 @@ class _Builder:
         ).tolist()
         for task in long:
             at = int(np.searchsorted(ends, self.stop[task], "right")) - 1
-            if at < 0 or launched[at] > self.stop[task] or ends[at] <= self.start[task]:
+            if at < 0 or launched[at] >= self.stop[task] or ends[at] <= self.start[task]:
                 continue
             late = int(self.stop[task] - ends[at])
             if late <= _RETURNS_NS:

@@ -6,6 +6,7 @@ import gzip
 import os
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,7 +45,7 @@ class Trimmed:
     end_ns: int
     """Before the end that was wanted, where not all of it fitted."""
     left_out: int
-    """Events of the range that did not fit."""
+    """Events of the range that did not fit, or whose text is damaged."""
 
 
 class _Texts(NamedTuple):
@@ -73,7 +74,7 @@ def write_trimmed(
         TracksideError: the source cannot be read.
         ValueError: not even one instant fits.
     """
-    wanted = np.count_nonzero(_kept(trace, begin_ns, end_ns, ()))
+    wanted = int(np.count_nonzero(_kept(trace, begin_ns, end_ns, ())))
     end = end_ns
     spared: tuple[Kind, ...] = ()
     while True:
@@ -88,8 +89,7 @@ def write_trimmed(
             raise ValueError(f"most_bytes: needed {needed:,} for one instant, found {most_bytes:,}")
         else:
             end = begin_ns + int((end - begin_ns) * _MARGIN * most_bytes / needed)
-    count = int(np.count_nonzero(kept))
-    found = Trimmed(count, begin_ns, end, int(wanted) - count)
+    found = Trimmed(len(texts.events), begin_ns, end, max(0, wanted - len(texts.events)))
     _write(target, file.facts, texts, found)
     return found
 
@@ -114,29 +114,36 @@ def _texts(
     found = _Texts([], [], {})
     needed = 0
     arrows: dict[tuple[Any, Any], list[tuple[str, bytes]]] = defaultdict(list)
-    for block in file.blocks():
-        for text in event_texts(block):
-            for event in file.events(text):
-                if not isinstance(event, dict) or "ph" not in event:
-                    continue
-                phase, place = event["ph"], (str(event.get("pid")), str(event.get("tid")))
-                if phase == "M":
-                    here = place in places if str(event.get("name")).startswith("thread") else True
-                    if here and place[0] in processes:
-                        found.names[text] = None
-                elif any((*place, start) in keys for start in _starts(event, text)):
-                    if phase in ("s", "t", "f"):
-                        arrows[event.get("cat"), event.get("id")].append((phase, text))
-                    elif phase in ("X", "i"):
-                        needed += len(text)
-                        found.events.append(_within(event, text, *span))
-                        if needed > most:
-                            found.events.clear()
+    for event, text in _events(file):
+        phase, place = event["ph"], (str(event.get("pid")), str(event.get("tid")))
+        if phase == "M":
+            here = place in places or not str(event.get("name")).startswith("thread")
+            if here and place[0] in processes:
+                found.names[text] = None
+        elif any((*place, start) in keys for start in _starts(event, text)):
+            if phase in ("s", "t", "f"):
+                arrows[event.get("cat"), event.get("id")].append((phase, text))
+            elif phase in ("X", "i"):
+                needed += len(text)
+                found.events.append(_within(event, text, *span))
+                if needed > most:
+                    found.events.clear()
     for ends in arrows.values():
         if {"s", "f"} <= {phase for phase, _ in ends}:
             found.arrows.extend(text for _, text in ends)
     needed += sum(map(len, (*found.arrows, *found.names)))
     return found if needed <= most else None, needed
+
+
+def _events(file: TraceFile) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Every event with its text: as it stands, or where that is no JSON, as far as it can be read."""
+    for block in file.blocks():
+        for text in event_texts(block):
+            try:
+                found = [(orjson.loads(text), text)]
+            except orjson.JSONDecodeError:
+                found = [(event, orjson.dumps(event)) for event in file.events(text)]
+            yield from (one for one in found if isinstance(one[0], dict) and "ph" in one[0])
 
 
 def _keys(trace: Trace, kept: npt.NDArray[np.bool_]) -> tuple[set[_Key], set[tuple[str, str]], set[str]]:
