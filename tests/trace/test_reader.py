@@ -163,6 +163,13 @@ def test_numbers_that_no_column_holds_become_unknown(tmp_path: Path) -> None:
     assert (trace.correlation[kernel], trace.external[kernel], trace.sequence[kernel]) == (-1, 12, -1)
 
 
+def test_whole_microseconds_since_1970_are_exact(tmp_path: Path) -> None:
+    made = Maker()
+    made.kernel("k", 1_694_000_000_123_457, 1_694_000_000_123_459, 3)
+    trace = read_trace(made.write(tmp_path / "a.json"))
+    assert trace.start.tolist() == [1_694_000_000_123_457_000, 1_694_000_000_123_459_000]
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -53,9 +53,18 @@ def test_the_step_of_a_trimmed_trace_has_the_same_kernels_and_breakdown(tmp_path
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_viewers_find_what_they_need_in_every_event(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("left_out", [0.0, 0.6])
+def test_viewers_find_what_they_need_in_every_event(tmp_path: Path, name: str, left_out: float) -> None:
+    """Also where the range begins inside a step: launches, and ends of arrows, then lie before it."""
     trace = read_trace(path_of(name))
-    write_trimmed(path_of(name), trace, tmp_path / "t.json.gz", *middle(trace))
+    begin, end = middle(trace)
+    begin += int(left_out * (end - begin))
+    write_trimmed(path_of(name), trace, tmp_path / "t.json.gz", begin, end)
+    found = read_trace(tmp_path / "t.json.gz")
+    calls = launch_of(found, found.on_device)
+    assert (calls >= 0).all()
+    if left_out and name == "graph":
+        assert (found.end[calls] < begin).any()
     events = loaded(tmp_path / "t.json.gz")
     begins = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
     arrows: dict[Any, Counter[str]] = {}
