@@ -107,6 +107,7 @@ def test_a_launch_waits_for_the_device_only_where_its_queue_is_full(
     tmp_path: Path, ahead: int, waits: bool
 ) -> None:
     made = Maker()
+    made.mark("ProfilerStep#1", 0, 100 * (ahead + 2))
     for i in range(ahead):
         made.kernel("k", 3 * i, 10 + 100 * i, 100)
     # It comes back right after a kernel has ended, some time after it was called.
