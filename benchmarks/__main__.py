@@ -19,7 +19,7 @@ PARTS = {
     "cpu": ("budget", "rejection", "selfcheck"),
     "cuda": ("budget", "ncu", "side_by_side", "selfcheck"),
 }
-OTHERS = {"cpu": ("side_by_side", "ceilings"), "cuda": ("rejection", "ceilings")}
+OTHERS = {"cpu": ("side_by_side", "ceilings", "trace"), "cuda": ("rejection", "ceilings")}
 """Parts that work there too, if they are named."""
 
 
@@ -33,8 +33,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="selfcheck: as `trackside selfcheck --jobs`")
     parser.add_argument("--budget", type=float, help="seconds of each comparison (default: compare's own)")
     parser.add_argument(
-        "--tries", type=int, help="side_by_side: tries of each tool, default 30; ours a tenth"
+        "--tries",
+        type=int,
+        help="side_by_side: tries of each tool, default 30; ours a tenth. trace: rounds, default 5",
     )
+    parser.add_argument("--hta", help="trace: a Python that has HolisticTraceAnalysis (default: this one)")
     parser.add_argument("--archive", type=Path, help="also write the results folder as one .tar.gz")
     parser.add_argument("--table", action="store_true", help="only write README.md from the results")
     arguments = parser.parse_args()
@@ -56,6 +59,7 @@ def main() -> int:
         jobs=arguments.jobs,
         budget=arguments.budget,
         tries=arguments.tries,
+        hta=arguments.hta,
     )
     failed = False
     try:

@@ -87,6 +87,8 @@ class Context:
     jobs: int = 1
     budget: float | None = None
     tries: int | None = None
+    hta: str | None = None
+    """A Python that has HolisticTraceAnalysis."""
     began: float = field(default_factory=time.monotonic)
     identity: dict[str, Any] = field(default_factory=lambda: identity())
 

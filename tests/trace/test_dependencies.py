@@ -10,6 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from trackside.trace.dependencies import TracedGraph, task_graph
 from trackside.trace.edits import Remove, Scale, ShrinkGaps
+from trackside.trace.graph import EdgeKind
 from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.schedule import fidelity, schedule
@@ -99,6 +100,26 @@ def test_a_copy_that_the_host_waits_for_holds_up_what_follows(tmp_path: Path) ->
     copies = traced.tasks_of(trace.of(Kind.COPY))
     assert predict(traced.graph, [Scale(copies, 0.0)]).before_ns == 175_000
     assert predict(traced.graph, [Scale(copies, 0.0)]).after_ns == pytest.approx(105_000, abs=1_000)
+
+
+@pytest.mark.parametrize(("ahead", "waits"), [(1100, True), (20, False)])
+def test_a_launch_waits_for_the_device_only_where_its_queue_is_full(
+    tmp_path: Path, ahead: int, waits: bool
+) -> None:
+    made = Maker()
+    made.mark("ProfilerStep#1", 0, 100 * (ahead + 2))
+    for i in range(ahead):
+        made.kernel("k", 3 * i, 10 + 100 * i, 100)
+    # It comes back right after a kernel has ended, some time after it was called.
+    called, freed = 3 * ahead + 1, 10 + 100 * (3 * ahead // 100 + 3)
+    made.add("cuda_runtime", "cudaLaunchKernel", called, freed + 5 - called, correlation=90_000)
+    place = {"pid": 0, "tid": 7, "device": 0, "stream": 7}
+    made.add("kernel", "last", 10 + 100 * ahead, 100, correlation=90_000, **place)
+    trace, traced = built(made, tmp_path)
+    reproduces(traced)
+    held = traced.graph.target[traced.graph.kind == EdgeKind.END_AFTER]
+    rows = traced.row[held]
+    assert (trace.correlation[rows].tolist() == [90_000]) is waits
 
 
 def test_a_stream_that_waits_for_another_follows_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from tests.trace.kineto import Maker
 from torch.profiler import ProfilerActivity, profile
 
-from trackside.trace.links import forward_of, launch_of, parents
+from trackside.trace.links import forward_of, launch_of, lost_launches, parents
 from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 
@@ -55,6 +55,23 @@ def test_a_trace_without_calls_has_no_launches(tmp_path: Path) -> None:
     made.add("kernel", "k", 0, 5, pid=0, tid=7, device=0, correlation=1)
     trace = read(made, tmp_path)
     assert launch_of(trace, trace.on_device).tolist() == [-1]
+
+
+def test_launches_whose_work_is_missing_are_lost_unless_a_graph_is_being_captured(tmp_path: Path) -> None:
+    made = Maker()
+    for start, name in (
+        (10, "cudaLaunchKernel"),
+        (20, "cudaStreamBeginCapture_v10000"),
+        (30, "cudaLaunchKernel"),
+        (40, "cudaMemcpyAsync"),
+        (50, "cudaStreamEndCapture"),
+        (60, "cudaGraphLaunch"),
+        (70, "cudaEventQuery"),
+    ):
+        made.add("cuda_runtime", name, start, 1, correlation=1000 + start)
+    made.kernel("k", 80, 90, 5)
+    trace = read(made, tmp_path)
+    assert trace.start[lost_launches(trace)].tolist() == [10_000, 60_000]
 
 
 def test_every_derivative_that_torch_runs_finds_the_operator_whose_it_is(tmp_path: Path) -> None:

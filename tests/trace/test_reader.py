@@ -11,7 +11,7 @@ from tests.trace.kineto import Maker
 from torch.profiler import ProfilerActivity, profile
 
 from trackside.records.errors import TracksideError
-from trackside.trace import reader
+from trackside.trace import file
 from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 
@@ -69,7 +69,7 @@ def test_blocks_and_layout_of_the_file_make_no_difference(
     for i in range(40):
         made.kernel(f"k{i % 3}", 100 + i, 200 + 3 * i, 2)
     expected = read_trace(made.write(tmp_path / "whole.json"))
-    monkeypatch.setattr(reader, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(file, "_BLOCK_BYTES", block)
     (tmp_path / "a.json").write_text(made.text(**layout))
     found = read_trace(tmp_path / "a.json")
     assert same(found, expected)
@@ -103,7 +103,7 @@ def test_a_file_that_ends_anywhere_gives_the_events_before_and_says_so(
 def test_a_damaged_compressed_file_gives_what_comes_before_the_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(file, "_BLOCK_BYTES", 4096)
     made = Maker()
     for i in range(5000):
         made.kernel(f"kernel {i * 7919 % 5003}", i, 2 * i, 1)
@@ -161,6 +161,13 @@ def test_numbers_that_no_column_holds_become_unknown(tmp_path: Path) -> None:
     trace = read_trace(made.write(tmp_path / "a.json"))
     kernel = trace.of(Kind.KERNEL)
     assert (trace.correlation[kernel], trace.external[kernel], trace.sequence[kernel]) == (-1, 12, -1)
+
+
+def test_whole_microseconds_since_1970_are_exact(tmp_path: Path) -> None:
+    made = Maker()
+    made.kernel("k", 1_694_000_000_123_457, 1_694_000_000_123_459, 3)
+    trace = read_trace(made.write(tmp_path / "a.json"))
+    assert trace.start.tolist() == [1_694_000_000_123_457_000, 1_694_000_000_123_459_000]
 
 
 @pytest.mark.parametrize(

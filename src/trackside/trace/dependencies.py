@@ -24,6 +24,12 @@ __all__ = ["TracedGraph", "task_graph"]
 
 # A call that a kernel's end has let go returns within this, and takes at least this long.
 _RETURNS_NS, _WAITS_NS = 40_000, 10_000
+# The device takes so many launches ahead; a launch waits only where they are all taken (CUDA: 1024).
+_QUEUE = 1000
+# Clocks of host and device differ by less; a kernel that seems to begin sooner before its launch is an error.
+_MOST_SKEW_NS = 1_000_000
+# What the runtime calls recording an event and having a stream wait for it.
+_RECORDS, _STREAM_WAITS = ("EventRecord",), ("StreamWaitEvent",)
 # A silence of a thread beside the main one that is longer is waiting, not work.
 _SILENCE_NS = 50_000
 # Of a silence of the main thread so much must be another thread's work for it to count as waiting.
@@ -80,9 +86,10 @@ def task_graph(trace: Trace, steps: Steps) -> TracedGraph:
         & (trace.start[np.maximum(calls, 0)] < end)
     )
     device, calls = device[inside], calls[inside]
+    skew = _skew(trace, device, calls)
     row = np.concatenate((host[:, 0], device))
-    start = np.concatenate((host[:, 1], trace.start[device]))
-    stop = np.concatenate((host[:, 2], trace.end[device]))
+    start = np.concatenate((host[:, 1], trace.start[device] + skew))
+    stop = np.concatenate((host[:, 2], trace.end[device] + skew))
     lane = trace.lane[row].astype(np.int64)
     builder = _Builder(trace, row, start, stop, lane, len(host), begin)
     builder.link_streams(calls)
@@ -101,6 +108,13 @@ def task_graph(trace: Trace, steps: Steps) -> TracedGraph:
         step_ends=builder.step_ends(steps, calls),
     )
     return TracedGraph(graph, row, start - begin, stop - begin)
+
+
+def _skew(trace: Trace, device: Ints, calls: Ints) -> int:
+    """How far the device's clock is behind: nothing begins before the call that launches it."""
+    early = trace.start[calls] - trace.start[device]
+    early = early[early < _MOST_SKEW_NS]
+    return int(max(0, early.max(initial=0)))
 
 
 def _host_pieces(trace: Trace, begin: int, end: int) -> Ints:
@@ -148,7 +162,7 @@ class _Builder:
         self, trace: Trace, row: Ints, start: Ints, stop: Ints, lane: Ints, hosts: int, begin: int
     ) -> None:
         self.trace, self.row, self.start, self.stop, self.lane = trace, row, start, stop, lane
-        self.hosts = hosts
+        self.hosts, self.begin = hosts, begin
         self.edges = _Edges()
         self.duration = stop - start
         self.gap = np.zeros(len(row), np.int64)
@@ -162,63 +176,117 @@ class _Builder:
                 self.gap[tasks[1:]] = np.maximum(0, start[tasks[1:]] - stop[tasks[:-1]])
         self.held_until = np.where(self.before >= 0, stop[self.before], 0)
         """When what a task has to follow on the device was over."""
+        self.held_by: dict[int, int] = {}
+        """The edge of a task on the device that has to follow another stream last."""
+        self._stream_numbers = np.array(
+            [int(lane.thread) if lane.thread.isdigit() else -1 for lane in trace.lanes], np.int64
+        )
         # Rows of calls that have a piece: the last of it is where a call returns.
         self.piece = {int(one): task for task, one in enumerate(row[:hosts])}
 
     def link_launches(self, calls: Ints) -> None:
-        """A kernel starts after its launch; no sooner than launches take where the stream was free."""
+        """A kernel starts after its launch, and after the one before it on its stream.
+
+        Where the stream was free, the time since the launch is what launching takes. Where it was not, the
+        device has taken the time since the kernel before: it needs a little to go from one to the next.
+        """
         tasks = np.arange(self.hosts, len(self.row))
         returned = self.trace.end[calls]
-        free = self.held_until[tasks] <= returned
-        latency = self.start[tasks] - returned
+        held = self.held_until[tasks]
+        latency, between = self.start[tasks] - returned, np.maximum(0, self.start[tasks] - held)
+        free = held <= returned
         quick = latency[free & (latency >= 0)]
-        usual = int(np.percentile(quick, 10)) if len(quick) else 0
-        for task, call, late, was_free in zip(
-            tasks.tolist(), calls.tolist(), latency.tolist(), free.tolist(), strict=True
+        usual, slow = np.percentile(quick, (10, 90)).astype(int).tolist() if len(quick) else (0, 0)
+        queued = between[~free & (latency > slow)]
+        turnaround = int(np.median(queued)) if len(queued) else 0
+        for task, call, late, gap, was_free in zip(
+            *(tasks.tolist(), calls.tolist(), latency.tolist(), between.tolist(), free.tolist()), strict=True
         ):
             source = self.piece.get(call, -1)
             if source >= 0 and late < 0:
                 # It ran while the call went on: what came before the call let it go.
                 source = int(self.before[source])
                 late = int(self.start[task] - self.stop[source]) if source >= 0 else 0
-                self._link_or_wait(source, task, late)
-            else:
-                self._link_or_wait(source, task, late if was_free else min(late, usual))
+            elif not was_free:
+                # Launched just before its turn came: then it is still the launch that it waited for.
+                behind_launch = gap > turnaround and late <= slow
+                self._add_gap(task, turnaround if behind_launch else gap)
+                late = late if behind_launch else min(late, usual)
+            self._link_or_wait(source, task, late)
+
+    def _add_gap(self, task: int, gap: int) -> None:
+        """Before a task on the device, behind whatever it had to follow."""
+        edge = self.held_by.get(task)
+        if edge is None:
+            self.gap[task] = gap
+        else:
+            self.edges.lag[edge] = gap
 
     def _link_or_wait(self, source: int, task: int, lag: int) -> None:
-        if source >= 0:
+        """What nothing in the trace explains, or only something that ended later, begins when it began."""
+        if source >= 0 and self.stop[source] <= self.start[task]:
             self.edges.add(source, task, lag)
         else:
-            self.gap[task] = max(0, int(self.start[task] - self.start.min()))
+            before = int(self.before[task])
+            free = int(self.stop[before]) if before >= 0 else self.begin
+            self.gap[task] = max(0, int(self.start[task]) - free)
 
     def link_streams(self, calls: Ints) -> None:
         """A stream that waits for an event of another goes on after what that event stood behind."""
-        waits = self.trace.of(Kind.SYNC)
-        waits = waits[self.trace.external[waits] >= 0]
-        if not len(waits):
+        if len(self.row) == self.hosts:
             return
         device = np.arange(self.hosts, len(self.row))
-        launched = self.trace.start[launch_of(self.trace, self.row[device])]
-        calls = self.trace.of(Kind.RUNTIME)
-        began = dict(
-            zip(self.trace.correlation[calls].tolist(), self.trace.start[calls].tolist(), strict=True)
-        )
-        streams = np.array([int(lane.thread) if lane.thread.isdigit() else -1 for lane in self.trace.lanes])
-        for wait in waits.tolist():
-            recorded = began.get(int(self.trace.external[wait]))
-            asked = began.get(int(self.trace.correlation[wait]))
-            if recorded is None or asked is None:
+        launched = self.trace.start[calls]
+        for recorded, asked, source_stream, target_lane in self._stream_waits():
+            held = device[(launched > asked) & ((self.lane[device] == target_lane) | (target_lane < 0))]
+            if not len(held):
                 continue
-            others = device[(streams[self.lane[device]] == self.trace.size[wait]) & (launched < recorded)]
-            held = device[(self.lane[device] == self.trace.lane[wait]) & (launched > asked)]
-            if len(others) and len(held):
-                source, target = (
-                    int(others[self.start[others].argmax()]),
-                    int(held[self.start[held].argmin()]),
-                )
-                if self.stop[source] <= self.start[target]:
-                    self.edges.add(source, target, 0)
-                    self.held_until[target] = max(self.held_until[target], self.stop[source])
+            target = int(held[launched[held - self.hosts].argmin()])
+            behind = (launched < recorded) & (self.lane[device] != self.lane[target])
+            if source_stream >= 0:
+                behind &= self._stream_numbers[self.lane[device]] == source_stream
+            others = device[behind]
+            if not len(others):
+                continue
+            source = int(others[launched[others - self.hosts].argmax()])
+            if self.stop[source] <= self.start[target]:
+                self.edges.add(source, target, 0)
+                if self.stop[source] >= self.held_until[target]:
+                    self.held_until[target] = self.stop[source]
+                    self.held_by[target] = len(self.edges.lag) - 1
+
+    def _stream_waits(self) -> list[tuple[int, int, int, int]]:
+        """When an event was recorded, when a stream was told to wait, the first's number, the other's lane.
+
+        Without the profiler's rows of such waits (it writes them only when asked to) the calls are known, but
+        no stream (-1): what is launched next is then taken for what waits.
+        """
+        trace = self.trace
+        calls = trace.of(Kind.RUNTIME)
+        waits = trace.of(Kind.SYNC)
+        waits = waits[trace.external[waits] >= 0]
+        if len(waits):
+            began = dict(zip(trace.correlation[calls].tolist(), trace.start[calls].tolist(), strict=True))
+            known = [
+                (began.get(int(trace.external[wait])), began.get(int(trace.correlation[wait])), wait)
+                for wait in waits.tolist()
+            ]
+            return [
+                (recorded, asked, int(trace.size[wait]), int(trace.lane[wait]))
+                for recorded, asked, wait in known
+                if recorded is not None and asked is not None
+            ]
+        found = []
+        records, asks = (self._calls_named(calls, names) for names in (_RECORDS, _STREAM_WAITS))
+        for ask in asks.tolist():
+            before = records[(records < ask) & (trace.lane[records] == trace.lane[ask])]
+            if len(before):
+                found.append((int(trace.start[before[-1]]), int(trace.start[ask]), -1, -1))
+        return found
+
+    def _calls_named(self, calls: Ints, parts: tuple[str, ...]) -> Ints:
+        wanted = [i for i, name in enumerate(self.trace.names) if any(part in name for part in parts)]
+        return calls[np.isin(self.trace.name[calls], wanted)]
 
     def link_waits(self, calls: Ints) -> None:
         """A call that returned right after a kernel ended, long after it began, has waited for it."""
@@ -228,14 +296,20 @@ class _Builder:
         order = np.argsort(self.stop[device], kind="stable")
         ends, tasks = self.stop[device][order], device[order]
         launched = self.trace.start[calls][order]
-        long = [
-            task
-            for task in range(self.hosts)
-            if self.duration[task] >= _WAITS_NS and self.trace.kind[self.row[task]] == Kind.RUNTIME
-        ]
+        # A launch comes back at once, whatever ends meanwhile; but for a copy of memory that may be paged
+        # out, and for any launch into a full queue.
+        paged = [i for i, name in enumerate(self.trace.names) if "Pageable" in name]
+        at_once = ~np.isin(self.trace.name[self.row[device]], paged)
+        launches = np.isin(self.row[: self.hosts], calls[at_once])
+        times = self.start[: self.hosts]
+        queued = np.searchsorted(np.sort(launched), times) - np.searchsorted(ends, times)
+        calling = self.trace.kind[self.row[: self.hosts]] == Kind.RUNTIME
+        long = np.flatnonzero(
+            calling & (self.duration[: self.hosts] >= _WAITS_NS) & (~launches | (queued >= _QUEUE))
+        ).tolist()
         for task in long:
             at = int(np.searchsorted(ends, self.stop[task], "right")) - 1
-            if at < 0 or launched[at] > self.stop[task] or ends[at] <= self.start[task]:
+            if at < 0 or launched[at] >= self.stop[task] or ends[at] <= self.start[task]:
                 continue
             late = int(self.stop[task] - ends[at])
             if late <= _RETURNS_NS:

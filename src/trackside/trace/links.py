@@ -7,9 +7,15 @@ import numpy as np
 from trackside.trace.model import Ints, Kind, Mask, Trace
 from trackside.trace.timeline import outermost
 
-__all__ = ["Origins", "forward_of", "launch_of", "parents"]
+__all__ = ["Origins", "forward_of", "launch_of", "lost_launches", "parents"]
 
 _NONE = -1
+_LAUNCHES = (
+    *("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch"),
+    *("cudaMemcpyAsync", "cudaMemsetAsync", "hipLaunch", "hipModuleLaunch", "hipExtModuleLaunch"),
+)
+"""How calls begin that put work on a device."""
+_CAPTURE = ("StreamBeginCapture", "StreamEndCapture")
 
 
 def launch_of(trace: Trace, rows: Ints) -> Ints:
@@ -24,6 +30,30 @@ def launch_of(trace: Trace, rows: Ints) -> Ints:
     if not len(calls):
         return np.full(len(rows), _NONE)
     return np.where((numbers[at] == wanted) & (wanted >= 0), calls[at], _NONE)
+
+
+def lost_launches(trace: Trace) -> Ints:
+    """Calls that launched what the trace does not hold: its buffers were full, or it was cut.
+
+    A launch while a graph is captured launches nothing yet.
+    """
+    calls = trace.of(Kind.RUNTIME)
+    wanted = [i for i, name in enumerate(trace.names) if name.startswith(_LAUNCHES)]
+    launches = calls[np.isin(trace.name[calls], wanted)]
+    held = np.isin(trace.correlation[launches], trace.correlation[trace.on_device])
+    capturing = np.zeros(len(launches), np.bool_)
+    marks = {name: trace.start[calls[_named(trace, calls, name)]] for name in _CAPTURE}
+    begins, ends = marks.values()
+    if len(begins):
+        since = np.searchsorted(begins, trace.start[launches])
+        capturing = since > np.searchsorted(ends, trace.start[launches])
+    return launches[~held & ~capturing]
+
+
+def _named(trace: Trace, rows: Ints, part: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    wanted = [i for i, name in enumerate(trace.names) if part in name]
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.isin(trace.name[rows], wanted)
+    return found
 
 
 def parents(trace: Trace, kinds: tuple[Kind, ...] = (Kind.OP,)) -> Ints:

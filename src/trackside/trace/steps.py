@@ -59,9 +59,12 @@ def _by_optimizer(trace: Trace) -> Steps | None:
 
 
 def _by_repetition(trace: Trace) -> Steps | None:
-    """The longest pattern of outermost operators that fills most of the main thread by repeating."""
+    """The longest pattern of outermost operators that fills most of the main thread by repeating.
+
+    Calls outside operators count too: of a step that replays a graph there may be nothing else.
+    """
     lane = main_thread(trace)
-    rows = outermost(trace, trace.of(Kind.OP))
+    rows = outermost(trace, trace.of(Kind.OP, Kind.RUNTIME))
     rows = rows[trace.lane[rows] == lane][:_MOST_OPERATORS]
     period = _period(trace.name[rows].astype(np.int64))
     if period is None:

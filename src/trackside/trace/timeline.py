@@ -26,12 +26,8 @@ _COLLECTIVE_KERNELS = ("nccl", "rccl", "oneccl")
 _COLLECTIVE_OPS = ("c10d::", "gloo:", "nccl:", "ucc:", "mpi:")
 # torch's own ranges around fetching a batch.
 _LOADER = "enumerate(DataLoader)#"
-_WAITS_FOR_DEVICE = (
-    "cudaStreamSynchronize",
-    "cudaDeviceSynchronize",
-    "cudaEventSynchronize",
-    "hipStreamSynchronize",
-)
+# And around each node of the graph that it goes back through.
+_DERIVATIVE = "autograd::engine::evaluate_function"
 
 
 @dataclass(frozen=True)
@@ -134,12 +130,18 @@ def waits_for_input(name: str) -> bool:
 
 
 def main_thread(trace: Trace) -> int:
-    """The lane whose operators take the longest: the one that drives the program. -1 where there is none."""
-    ops = trace.of(Kind.OP, Kind.RUNTIME)
+    """The lane that drives the program: -1 where there is none.
+
+    It is the one whose operators take the longest, without the derivatives that autograd runs: on a GPU they
+    have a thread of their own, and it is often the busier one.
+    """
+    ops = outermost(trace, trace.of(Kind.OP, Kind.RUNTIME))
     if not len(ops):
         return -1
-    totals = np.bincount(trace.lane[ops], trace.duration[ops], len(trace.lanes))
-    return int(totals.argmax())
+    derivatives = [i for i, name in enumerate(trace.names) if name.startswith(_DERIVATIVE)]
+    own = ops[~np.isin(trace.name[ops], derivatives)]
+    rows = own if len(own) else ops
+    return int(np.bincount(trace.lane[rows], trace.duration[rows], len(trace.lanes)).argmax())
 
 
 def ran_longest(trace: Trace, begin: int, end: int) -> list[Ran]:
