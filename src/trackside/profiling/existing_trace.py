@@ -13,8 +13,9 @@ from trackside.profiling.record import RunFacts
 from trackside.records.errors import TracksideError
 from trackside.records.profile import ProgramEnd, Trust, WindowTimes
 from trackside.stats.spread import quantile
+from trackside.trace.file import Progress
 from trackside.trace.model import Trace
-from trackside.trace.reader import Progress, read_trace
+from trackside.trace.reader import read_trace
 from trackside.trace.steps import find_steps
 
 __all__ = ["seen_trace"]
