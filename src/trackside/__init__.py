@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trackside.notebook import Block
     from trackside.records.compare import CompareRecord
 
-__all__ = ["__version__", "compare"]
+__all__ = ["__version__", "compare", "profile"]
 
 __version__ = "0.1.0.dev0"
 
@@ -65,3 +66,32 @@ def compare(
     )
     options.check()
     return run_trial(options)
+
+
+def profile(
+    *,
+    warmup: int | None = None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Block:
+    """Where does the time of a block go? `trackside profile` for a part of a program, or a notebook's cell.
+
+        with trackside.profile() as profile:
+            for batch in batches:
+                train(batch)
+        print(profile)                      # a notebook shows the report
+        profile.record.lines[0]
+
+    Args:
+        warmup: steps before anything is timed.
+        steps: steps of each window.
+        seconds: length of each window, also where there are no steps.
+        store: the folder for the record and the report.
+    """
+    from pathlib import Path
+
+    from trackside.notebook import Block
+    from trackside.profiling.windows import Limits
+
+    return Block(Limits(warmup, steps, seconds), None if store is None else Path(store))

@@ -178,18 +178,10 @@ def _existing(trace: Path, out: Path | None, as_json: bool) -> int:
 
 def _keep(record: ProfileRecord, store: RunStore, run: Run, console: Console) -> None:
     """Record, page and trace in the run's folder. Where that fails the result is still shown."""
-    from trackside.report.profile_html import write_report
+    from trackside.report.profile_run import keep_profile
 
-    document = record.to_dict()
     try:
-        # The program may have deleted it.
-        run.folder.mkdir(parents=True, exist_ok=True)
-        store.write_record(run, document)
-        write_report(document, run.folder / "report.html")
-        capture = run.folder / "capture"
-        if (capture / "trace.json").exists():
-            (capture / "trace.json").replace(run.folder / "trace.json")
-        shutil.rmtree(capture, ignore_errors=True)
+        keep_profile(record.to_dict(), store, run)
     except (TracksideError, OSError) as error:
         why = error.message if isinstance(error, TracksideError) else str(error)
         console.print(printable(f"trackside: the record could not be kept: {why}"), markup=False)

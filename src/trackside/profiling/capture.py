@@ -61,6 +61,9 @@ def is_users() -> Callable[[str], bool]:
     prefixes = tuple(os.path.join(os.path.realpath(path), "") for path in others)
 
     def check(file: str) -> bool:
+        # What a cell of a notebook is called in a terminal.
+        if file.startswith("<ipython-input-"):
+            return True
         if file.startswith("<") or "torchinductor_" in file:
             return False
         return not os.path.realpath(file).startswith(prefixes)
@@ -88,6 +91,9 @@ class Capture:
         self._safe_point: SafePoint | None = None
         self._watcher = Watcher(self._look)
         self._meter: Callable[[], int] | None = None
+        self._asked_whole = bool(asked.get("whole"))
+        self._all_since_ns: int | None = None
+        """While everything is recorded, in case that it is over before there are windows."""
 
     def begin(self, torch: ModuleType) -> None:
         """Torch has been imported: from now on there are steps."""
@@ -103,10 +109,16 @@ class Capture:
             self._stretches = Stretches(self._limits, now)
             self._safe_point = SafePoint(lambda: self._guarded(self._change_by_time))
             self._watcher.start(_TICK_S)
+        if self._asked_whole:
+            self._recording.begin()
+            self._recording.begin_log()
+            self._all_since_ns = _clock()
 
     def finish(self) -> None:
         """The program has ended, wherever it was."""
         self._watcher.close()
+        if self._all_since_ns is not None:
+            self._guarded(self._keep_all)
         windows = self._windows
         if windows is not None and windows.stage is not Stage.DONE:
             self._guarded(lambda: self._change(Stage.DONE))
@@ -212,10 +224,27 @@ class Capture:
 
     # -- windows ---------------------------------------------------------------------------------
 
+    def _keep_all(self) -> None:
+        """It was over before there were windows: all of it is one, traced and with lines."""
+        windows, since = self._windows, self._all_since_ns
+        assert windows is not None
+        assert since is not None
+        wait_for_device()
+        now = _clock()
+        self._recording.end(aside=False)
+        self._all_since_ns = None
+        ends = [at for at in windows.now.ends_ns if at >= since]
+        windows.by_time = not ends
+        windows.past = [Window(stage, since, ends, now) for stage in (Stage.TRACED, Stage.ATTRIBUTED)]
+        windows.now = Window(Stage.DONE, now)
+
     def _change(self, following: Stage) -> None:
         """End one window and begin another; what that takes belongs to neither."""
         windows = self._windows
         assert windows is not None
+        if self._all_since_ns is not None:
+            self._recording.drop()
+            self._all_since_ns = None
         windows.by_time = self._stretches is not None
         wait_for_device()
         ending = windows.now

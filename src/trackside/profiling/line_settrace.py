@@ -40,7 +40,8 @@ class SettraceHooks:
 
     def install(self) -> None:
         """Traces this thread, its running frames included, and those that start from now on."""
-        others = [one.name for one in threading.enumerate() if one.ident != self._home]
+        running = [one.name for one in threading.enumerate() if one.ident != self._home]
+        others = [name for name in running if not name.startswith("trackside-")]
         if others:
             self._recorder.notes.append(
                 f"threads that ran before the log began are not in it: {', '.join(others)}; "

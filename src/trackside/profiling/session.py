@@ -22,10 +22,10 @@ from trackside.profiling.verdict import ending
 from trackside.profiling.windows import Limits
 from trackside.records.profile import ProgramEnd, Trust
 
-__all__ = ["Seen", "environment", "run_program", "stored_ceilings"]
+__all__ = ["SAMPLES_A_SECOND", "Seen", "disturbances", "environment", "run_program", "stored_ceilings"]
 
 _CAPTURE = "trackside.profiling.capture:around"
-_SAMPLES_A_SECOND = 10
+SAMPLES_A_SECOND = 10
 # Settings that change how fast a program is.
 _VARIABLES = ("CUDA_", "CUBLAS_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "TORCH", "TRITON_")
 _MOST_DISTURBANCES = 5
@@ -81,7 +81,7 @@ def run_program(
     started = datetime.now(UTC)
     began = time.monotonic()
     gpu = gpu_numbered(machine, 0) if machine.gpus else None
-    with Recorder(_SAMPLES_A_SECOND, gpu_index=gpu) as recorder:
+    with Recorder(SAMPLES_A_SECOND, gpu_index=gpu) as recorder:
         ended = launch(
             program, _CAPTURE, asdict(limits), folder, on_message=heard, stdout=stdout, seconds=seconds
         )
@@ -102,7 +102,7 @@ def run_program(
         telemetry=telemetry.to_record(),
         ceilings=stored_ceilings(machine, root),
         options={name: value for name, value in options.items() if value is not None},
-        trust=[*_run_trust(ended, end, captured, said), *_disturbances(telemetry, captured)],
+        trust=[*_run_trust(ended, end, captured, said), *disturbances(telemetry, captured)],
     )
     return Seen(ended, captured, run)
 
@@ -154,7 +154,8 @@ def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: dict[str
     return found
 
 
-def _disturbances(telemetry: Telemetry, captured: Captured) -> list[Trust]:
+def disturbances(telemetry: Telemetry, captured: Captured) -> list[Trust]:
+    """What else happened on the machine in the untraced window."""
     if captured.timed_ns is None:
         return []
     # The two clocks are one on Linux: CLOCK_MONOTONIC.

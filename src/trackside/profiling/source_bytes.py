@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -22,8 +23,12 @@ def source_bytes(files: Iterable[str]) -> dict[str, Any]:
                 data = opened.read(_MOST_BYTES + 1)
                 changed_s = os.fstat(opened.fileno()).st_mtime
         except OSError as error:
-            found[file] = {"why": error.strerror or str(error)}
-            continue
+            # A cell of a notebook is in no file, but kept for tracebacks.
+            lines = linecache.getlines(file)
+            if not lines:
+                found[file] = {"why": error.strerror or str(error)}
+                continue
+            data, changed_s = "".join(lines).encode("utf-8", "replace"), 0.0
         if len(data) > _MOST_BYTES:
             found[file] = {"why": f"it has more than {_MOST_BYTES:,} bytes"}
         else:

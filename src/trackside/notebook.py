@@ -1,0 +1,125 @@
+"""`with trackside.profile():` around a part of a program or a cell of a notebook."""
+
+from __future__ import annotations
+
+import html
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from trackside.machine.facts import facts, gpu_numbered
+from trackside.machine.telemetry import Recorder
+from trackside.profiling.capture import Capture
+from trackside.profiling.captured import read_capture
+from trackside.profiling.inside import Setting
+from trackside.profiling.on_import import when_imported
+from trackside.profiling.record import RunFacts, build_record
+from trackside.profiling.session import SAMPLES_A_SECOND, disturbances, environment, stored_ceilings
+from trackside.profiling.windows import Limits
+from trackside.records.profile import ProgramEnd
+from trackside.report.profile_run import keep_profile
+from trackside.store.runs import RunStore
+
+if TYPE_CHECKING:
+    from trackside.records.profile import ProfileRecord
+
+__all__ = ["Block"]
+
+
+class Block:
+    """Watches what runs between its beginning and its end, as `trackside profile` watches a program.
+
+    A block of many steps has them untraced, traced and line by line, one after the other. One that is over
+    before is traced as a whole, with its lines, and has no untraced times.
+
+    Attributes:
+        record: once the block is over, where its time went.
+        folder: where that is kept, with the report.
+    """
+
+    def __init__(self, limits: Limits, store: Path | None) -> None:
+        self._limits, self._store = limits, RunStore(store)
+        self._heard = _Heard()
+        self.record: ProfileRecord | None = None
+        self.folder: Path | None = None
+
+    def __enter__(self) -> Self:
+        self._machine = facts()
+        self._run = self._store.new_run("profile")
+        place = self._run.folder / "capture"
+        place.mkdir()
+        asked = asdict(self._limits) | {"whole": True}
+        self._capture = Capture(Setting(asked, str(place), self._heard))  # type: ignore[arg-type]
+        gpu = gpu_numbered(self._machine, 0) if self._machine.gpus else None
+        self._recorder = Recorder(SAMPLES_A_SECOND, gpu_index=gpu)
+        self._recorder.start()
+        self._started, self._began = datetime.now(UTC), time.monotonic()
+        when_imported("torch", self._capture.begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._capture.finish()
+        seconds = time.monotonic() - self._began
+        telemetry = self._recorder.stop()
+        captured = read_capture(self._run.folder / "capture")
+        self.record = build_record(
+            captured,
+            RunFacts(
+                command=["python", *sys.argv],
+                program=ProgramEnd(exit_code=0 if kind is None else 1, signal=None, seconds=seconds),
+                started=self._started.isoformat(timespec="seconds"),
+                started_s=self._started.timestamp(),
+                seconds=time.monotonic() - self._began,
+                folder=os.getcwd(),
+                torch=self._heard.torch,
+                run_id=self._run.id,
+                environment=environment(self._machine, self._heard.torch),
+                telemetry=telemetry.to_record(),
+                ceilings=stored_ceilings(self._machine, self._store.root),
+                options={name: value for name, value in asdict(self._limits).items() if value is not None},
+                trust=disturbances(telemetry, captured),
+            ),
+        )
+        keep_profile(self.record.to_dict(), self._store, self._run)
+        self.folder = self._run.folder
+
+    def __str__(self) -> str:
+        if self.record is None:
+            return "a profile that is not over"
+        from rich.console import Console
+
+        from trackside.report.profile_text import render
+
+        text = StringIO()
+        render(self.record.to_dict(), Console(file=text, width=100))
+        return text.getvalue()
+
+    def _repr_html_(self) -> str:
+        """The report in a notebook, in a frame of its own."""
+        if self.folder is None:
+            return html.escape(str(self))
+        page = html.escape((self.folder / "report.html").read_text(encoding="utf-8"), quote=True)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 50em; border: 0"></iframe>'
+
+
+class _Heard:
+    """What the capture says, and to whom nobody listens but for torch's version."""
+
+    def __init__(self) -> None:
+        self.torch: str | None = None
+        self._lock = threading.Lock()
+
+    def send(self, kind: str, **values: str | float | bool | None) -> bool:
+        with self._lock:
+            if kind == "torch":
+                self.torch = str(values.get("version"))
+        return True
