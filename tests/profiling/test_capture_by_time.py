@@ -86,6 +86,25 @@ def test_an_optimizers_steps_take_the_place_of_what_the_clock_gave(tmp_path: Pat
 
 
 @pytest.mark.timeout(120)
+def test_a_profiler_of_the_programs_own_ends_ours_when_it_starts(tmp_path: Path) -> None:
+    own = INFERENCE.replace(
+        "    count = 0\n",
+        "    count = 0\n"
+        "    while not torch._C._autograd._profiler_enabled():\n"
+        "        answer(torch.randn(64, 128))\n"
+        "    with torch.profiler.profile() as mine:\n"
+        "        for _ in range(50):\n"
+        "            answer(torch.randn(64, 128))\n"
+        "    print(sum(event.name == 'aten::softmax' for event in mine.events()))\n",
+    ).replace("> 20", ">= 0")
+    ended, messages = profiled(tmp_path, own, "1")
+    assert ended.exit_code == 0
+    assert (tmp_path / "out").read_text() == "50\nserved\n"
+    (trouble,) = (m["text"] for m in messages if m["kind"] == "trouble")
+    assert "profiler of its own" in trouble
+
+
+@pytest.mark.timeout(120)
 def test_a_program_that_ends_at_once_says_what_is_missing(tmp_path: Path) -> None:
     ended, _ = profiled(tmp_path, "import torch\nprint(torch.ones(2).sum().item())\n")
     assert ended.exit_code == 0

@@ -168,7 +168,6 @@ class Capture:
         windows, point = self._windows, self._safe_point
         if windows is None or point is None or os.getpid() != self._pid:
             return None
-        point.pay()
         stretches = self._stretches
         if stretches is None:
             if windows.is_stuck(_clock()):

@@ -6,6 +6,7 @@ while another runs, has torch write into memory that the first has freed.
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import sys
@@ -27,6 +28,9 @@ _NVIDIA = "/dev/nvidiactl"
 _FILES = ("trace.json", "lines.json", "sources.json")
 # What a recording is called until it takes the place of the one before.
 _NEXT = ".next"
+# What every profiler of torch's begins with.
+_STARTERS = ("_prepare_profiler", "_enable_profiler")
+_GAVE_WAY = "the program started a profiler of its own, and there can be one only"
 
 
 class Recording:
@@ -44,6 +48,7 @@ class Recording:
         self._markers: ClockMarkers | None = None
         self._log: LineLog | None = None
         self._without_device = False
+        self._starters: dict[str, Any] = {}
 
     def begin(self) -> None:
         """Start the profiler.
@@ -70,12 +75,18 @@ class Recording:
         with _quiet_kineto():
             profiler.__enter__()
         self._profiler = profiler
+        self._give_way_to_others()
         self._markers = ClockMarkers()
         self._markers.begin()
 
     def begin_log(self) -> None:
-        """From now on lines too."""
-        assert self._markers is not None
+        """From now on lines too.
+
+        Raises:
+            RuntimeError: the program has started a profiler of its own.
+        """
+        if self._markers is None:
+            raise RuntimeError(_GAVE_WAY)
         self._markers.begin()
         log = LineLog(self._is_users, tick=self._markers.tick)
         try:
@@ -95,7 +106,13 @@ class Recording:
 
         Args:
             aside: not in the place of an earlier recording's, until `take_place`.
+
+        Raises:
+            RuntimeError: the program has started a profiler of its own.
         """
+        if self._profiler is None:
+            raise RuntimeError(_GAVE_WAY)
+        self._take_back()
         events = self._log.stop() if self._log is not None else None
         self._log = None
         markers = self._markers.markers if self._markers is not None else []
@@ -117,6 +134,7 @@ class Recording:
 
     def drop(self) -> None:
         """Take what still runs out of the program, and keep nothing of it."""
+        self._take_back()
         log, profiler = self._log, self._profiler
         self._log = self._profiler = self._markers = None
         if log is not None:
@@ -126,6 +144,30 @@ class Recording:
             # It may have stopped already, or never have begun.
             with suppress(Exception), _quiet_kineto():
                 profiler.__exit__(None, None, None)
+
+    def _give_way_to_others(self) -> None:
+        """There can be one profiler only, and the program's own comes first: when it starts, ours ends."""
+        module: Any = sys.modules["torch.autograd.profiler"]
+        thread = _thread.get_ident()
+
+        def before(start: Any) -> Any:
+            def starting(*given: Any, **named: Any) -> Any:
+                if _thread.get_ident() == thread:
+                    self.drop()
+                return start(*given, **named)
+
+            return starting
+
+        for name in _STARTERS:
+            if (start := getattr(module, name, None)) is not None:
+                self._starters[name] = start
+                setattr(module, name, before(start))
+
+    def _take_back(self) -> None:
+        module: Any = sys.modules.get("torch.autograd.profiler")
+        for name, start in self._starters.items():
+            setattr(module, name, start)
+        self._starters = {}
 
     def take_place(self) -> None:
         """What was written aside is the recording now."""
