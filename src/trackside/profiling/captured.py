@@ -21,9 +21,10 @@ from trackside.profiling.sources import Sources, read_sources
 from trackside.profiling.window_times import by_progress, by_steps
 from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
-from trackside.trace.model import Kind, Trace
+from trackside.trace.model import ON_DEVICE, Kind, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.steps import Steps, find_steps
+from trackside.trace.timeline import outermost
 
 __all__ = ["Captured", "read_capture"]
 
@@ -76,7 +77,9 @@ def read_capture(folder: Path) -> Captured:
         _read_attributed(trace, clock, lines, windows["B"], found)
     if found.by_time:
         beside = _part(trace, clock, windows["B"]) if trace is not None and "B" in windows else None
-        found.windows = by_progress(windows, found.steps, find_steps(beside) if beside is not None else None)
+        found.windows = by_progress(
+            windows, found.steps, _steps_in_window(found), find_steps(beside) if beside is not None else None
+        )
     else:
         found.windows = by_steps(windows)
     if found.window("A") is not None:
@@ -84,6 +87,16 @@ def read_capture(folder: Path) -> Captured:
     found.sources = read_sources(_json(folder / "sources.json", found))
     _say_what_is_missing(windows, found)
     return found
+
+
+def _steps_in_window(found: Captured) -> float:
+    """By operators: those of whole steps are known, and all of the window."""
+    if found.traced is None or found.steps is None or not len(found.steps):
+        return 0.0
+    trace = found.traced
+    starts = trace.start[outermost(trace, trace.of(Kind.OP))]
+    whole = np.count_nonzero((starts >= found.steps.begin[0]) & (starts < found.steps.end[-1]))
+    return len(found.steps) * len(starts) / whole if whole else float(len(found.steps))
 
 
 def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
@@ -158,7 +171,14 @@ def _part(trace: Trace, clock: ClockFit | None, window: dict[str, Any]) -> Trace
 
 def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], found: Captured) -> None:
     part = _part(trace, clock, window)
-    if not len(part):
+    if not len(part.of(Kind.OP, *ON_DEVICE)):
+        found.missing.append(
+            Trust(
+                what="operators",
+                effect="none ran in the main thread while it was traced, and the profiler sees no other",
+                remedy="run the model in the main thread, or with an optimizer whose steps can be seen",
+            )
+        )
         return
     found.traced = part
     if window["ends_ns"] and clock is not None:
