@@ -26,7 +26,7 @@ from trackside.trace.reader import read_trace
 from trackside.trace.steps import Steps, find_steps
 from trackside.trace.timeline import outermost
 
-__all__ = ["Captured", "read_capture"]
+__all__ = ["Captured", "read_capture", "without_marks"]
 
 
 @dataclass
@@ -161,12 +161,18 @@ def _clock(document: dict[str, Any], trace: Trace, found: Captured) -> ClockFit 
 
 def _part(trace: Trace, clock: ClockFit | None, window: dict[str, Any]) -> Trace:
     """What began in a window, without our marks; all of it, where the clocks cannot be compared."""
-    kept = ~np.isin(trace.name, _marker_names(trace))
-    if clock is not None:
-        kept &= trace.start >= clock.to_trace(window["began_ns"])
-        if window["closed_ns"]:
-            kept &= trace.start < clock.to_trace(window["closed_ns"])
-    return trace.where(kept)
+    part = without_marks(trace)
+    if clock is None:
+        return part
+    kept = part.start >= clock.to_trace(window["began_ns"])
+    if window["closed_ns"]:
+        kept &= part.start < clock.to_trace(window["closed_ns"])
+    return part.where(kept)
+
+
+def without_marks(trace: Trace) -> Trace:
+    """A trace without what we put into it to join the clocks."""
+    return trace.where(~np.isin(trace.name, _marker_names(trace)))
 
 
 def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], found: Captured) -> None:
