@@ -107,7 +107,7 @@ def test_the_runs_folder_holds_record_page_and_trace(trained: tuple[Path, int, s
     shares = [*record["lines"], *record["buckets"]]
     assert sum(row["share"] for row in shares) == pytest.approx(1.0, abs=0.05)
     assert {bucket["name"] for bucket in record["buckets"]} >= {"optimizer"}
-    assert record["sources"]["train.py"] == TRAINING.split("\n")
+    assert record["sources"]["train.py"] == TRAINING.splitlines()
     assert record["timeline"][0]["name"] == "main thread"
     assert record["telemetry"]["samples"] > 1
     assert record["environment"]["software"]["torch"]

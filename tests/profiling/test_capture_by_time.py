@@ -10,7 +10,7 @@ from trackside.profiling.captured import read_capture
 
 # The same in every turn, and long enough for the first round of windows.
 INFERENCE = """
-import sys, time, torch
+import json, sys, time, torch
 torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8)).eval()
 
@@ -19,22 +19,24 @@ def answer(x):
         return model(x).softmax(-1)
 
 def serve(until):
-    count = 0
+    stamps = []
     while time.monotonic() < until:
         with torch.profiler.record_function("request"):
             x = torch.randn(64, 128)
             answer(x)
-        count += 1
-    return count
+        stamps.append(time.perf_counter_ns())
+    return stamps
 
-assert serve(time.monotonic() + float(sys.argv[1])) > 20
+stamps = serve(time.monotonic() + float(sys.argv[1]))
 print("served")
+if len(sys.argv) > 2:
+    open(sys.argv[2], "w").write(json.dumps(stamps))
 """
 
 
 @pytest.mark.timeout(120)
 def test_a_loop_of_inference_has_its_windows_steps_and_lines(tmp_path: Path) -> None:
-    ended, messages = profiled(tmp_path, INFERENCE, "4")
+    ended, messages = profiled(tmp_path, INFERENCE, "4", str(tmp_path / "stamps"))
     assert (ended.exit_code, ended.trouble) == (0, None)
     assert (tmp_path / "out").read_text() == "served\n"
     assert (tmp_path / "err").read_text() == ""
@@ -55,6 +57,13 @@ def test_a_loop_of_inference_has_its_windows_steps_and_lines(tmp_path: Path) -> 
     in_window = found.traced.named("aten::softmax").sum()
     covered = (found.traced.end.max() - found.traced.start.min()) / lengths.mean()
     assert covered == pytest.approx(in_window, rel=0.25)
+    # By the program's own clock.
+    assert found.timed_ns is not None
+    begin, end = found.timed_ns
+    stamps = [at for at in json.loads((tmp_path / "stamps").read_text()) if begin <= at <= end]
+    untraced = found.windows[0]
+    assert untraced.step_ms == pytest.approx((stamps[-1] - stamps[0]) / 1e6 / (len(stamps) - 1), rel=0.1)
+    assert untraced.steps == pytest.approx(len(stamps), rel=0.1)
     assert found.attribution is not None
     times = {line.line: time.cpu_ns for line, time in found.attribution.lines.items()}
     called = INFERENCE.split("\n").index("        return model(x).softmax(-1)") + 1
@@ -86,6 +95,25 @@ def test_an_optimizers_steps_take_the_place_of_what_the_clock_gave(tmp_path: Pat
 
 
 @pytest.mark.timeout(120)
+def test_a_profiler_of_the_programs_own_ends_ours_when_it_starts(tmp_path: Path) -> None:
+    own = INFERENCE.replace(
+        "    stamps = []\n",
+        "    stamps = []\n"
+        "    while not torch._C._autograd._profiler_enabled():\n"
+        "        answer(torch.randn(64, 128))\n"
+        "    with torch.profiler.profile() as mine:\n"
+        "        for _ in range(50):\n"
+        "            answer(torch.randn(64, 128))\n"
+        "    print(sum(event.name == 'aten::softmax' for event in mine.events()))\n",
+    )
+    ended, messages = profiled(tmp_path, own, "1")
+    assert ended.exit_code == 0
+    assert (tmp_path / "out").read_text() == "50\nserved\n"
+    (trouble,) = (m["text"] for m in messages if m["kind"] == "trouble")
+    assert "profiler of its own" in trouble
+
+
+@pytest.mark.timeout(120)
 def test_a_program_that_ends_at_once_says_what_is_missing(tmp_path: Path) -> None:
     ended, _ = profiled(tmp_path, "import torch\nprint(torch.ones(2).sum().item())\n")
     assert ended.exit_code == 0
@@ -98,16 +126,25 @@ def test_a_program_that_ends_at_once_says_what_is_missing(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(120)
-def test_a_process_that_the_program_forks_captures_nothing(tmp_path: Path) -> None:
-    forking = TRAINING.replace(
-        "for step in range(steps):",
-        "import os\nchild = os.fork()\n"
-        "if child:\n    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-        "for step in range(steps):",
-    ).replace("torch.manual_seed(3)", "torch.set_num_threads(1)")
-    ended, messages = profiled(tmp_path, forking, "30", warmup=1, steps=2)
-    assert ended.exit_code == 0
-    assert "loss" in (tmp_path / "out").read_text()
-    # The parent waits, and its clock may go on; no step of the child's is among what it saw.
+def test_what_other_threads_and_forked_processes_do_is_not_seen_and_that_is_said(tmp_path: Path) -> None:
+    elsewhere = INFERENCE.replace(
+        "stamps = serve(time.monotonic() + float(sys.argv[1]))",
+        "import os, threading\n"
+        "if not (child := os.fork()):\n"
+        "    optimizer = torch.optim.SGD(model.train().parameters(), lr=0.1)\n"
+        "    for _ in range(20):\n"
+        "        model(torch.randn(4, 128)).sum().backward()\n"
+        "        optimizer.step()\n"
+        "    os._exit(5)\n"
+        "thread = threading.Thread(target=serve, args=(time.monotonic() + float(sys.argv[1]),))\n"
+        "thread.start()\n"
+        "while thread.is_alive():\n"
+        "    time.sleep(0.01)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5\n",
+    )
+    ended, messages = profiled(tmp_path, elsewhere, "2", seconds=0.2, warmup=0)
+    assert (ended.exit_code, (tmp_path / "err").read_text()) == (0, "")
     assert all(m["by_time"] and not m["steps"] for m in messages if m["kind"] == "window")
-    assert not (tmp_path / "results" / "trace.json").exists()
+    found = read_capture(tmp_path / "results")
+    assert (found.traced, found.windows) == (None, [])
+    assert "operators" in {one.what for one in found.missing}

@@ -116,9 +116,13 @@ class Capture:
 
     def finish(self) -> None:
         """The program has ended, wherever it was."""
+        ended = _clock()
+        if self._all_since_ns is not None:
+            # Before anything else: it would be the time of the block's last line.
+            self._guarded(self._recording.end_log)
         self._watcher.close()
         if self._all_since_ns is not None:
-            self._guarded(self._keep_all)
+            self._guarded(lambda: self._keep_all(ended))
         windows = self._windows
         if windows is not None and windows.stage is not Stage.DONE:
             self._guarded(lambda: self._change(Stage.DONE))
@@ -181,7 +185,6 @@ class Capture:
         windows, point = self._windows, self._safe_point
         if windows is None or point is None or os.getpid() != self._pid:
             return None
-        point.pay()
         stretches = self._stretches
         if stretches is None:
             if windows.is_stuck(_clock()):
@@ -224,19 +227,17 @@ class Capture:
 
     # -- windows ---------------------------------------------------------------------------------
 
-    def _keep_all(self) -> None:
+    def _keep_all(self, ended_ns: int) -> None:
         """It was over before there were windows: all of it is one, traced and with lines."""
         windows, since = self._windows, self._all_since_ns
         assert windows is not None
         assert since is not None
-        wait_for_device()
-        now = _clock()
         self._recording.end(aside=False)
         self._all_since_ns = None
         ends = [at for at in windows.now.ends_ns if at >= since]
         windows.by_time = not ends
-        windows.past = [Window(stage, since, ends, now) for stage in (Stage.TRACED, Stage.ATTRIBUTED)]
-        windows.now = Window(Stage.DONE, now)
+        windows.past = [Window(stage, since, ends, ended_ns) for stage in (Stage.TRACED, Stage.ATTRIBUTED)]
+        windows.now = Window(Stage.DONE, ended_ns)
 
     def _change(self, following: Stage) -> None:
         """End one window and begin another; what that takes belongs to neither."""

@@ -21,11 +21,12 @@ from trackside.profiling.sources import Sources, read_sources
 from trackside.profiling.window_times import by_progress, by_steps
 from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
-from trackside.trace.model import Trace
+from trackside.trace.model import ON_DEVICE, Kind, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.steps import Steps, find_steps
+from trackside.trace.timeline import outermost
 
-__all__ = ["Captured", "read_capture"]
+__all__ = ["Captured", "read_capture", "without_marks"]
 
 
 @dataclass
@@ -79,7 +80,9 @@ def read_capture(folder: Path) -> Captured:
         _read_attributed(trace, clock, lines, modules, windows["B"], found)
     if found.by_time:
         beside = _part(trace, clock, windows["B"]) if trace is not None and "B" in windows else None
-        found.windows = by_progress(windows, found.steps, find_steps(beside) if beside is not None else None)
+        found.windows = by_progress(
+            windows, found.steps, _steps_in_window(found), find_steps(beside) if beside is not None else None
+        )
     else:
         found.windows = by_steps(windows)
     if found.window("A") is not None:
@@ -89,10 +92,23 @@ def read_capture(folder: Path) -> Captured:
     return found
 
 
+def _steps_in_window(found: Captured) -> float:
+    """By operators: those of whole steps are known, and all of the window."""
+    if found.traced is None or found.steps is None or not len(found.steps):
+        return 0.0
+    trace = found.traced
+    starts = trace.start[outermost(trace, trace.of(Kind.OP))]
+    whole = np.count_nonzero((starts >= found.steps.begin[0]) & (starts < found.steps.end[-1]))
+    return len(found.steps) * len(starts) / whole if whole else float(len(found.steps))
+
+
 def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
     if not windows or found.window("A"):
         return
-    if found.by_time and "A" in windows and windows["A"]["closed_ns"]:
+    if found.by_time and "A" not in windows and found.traced is not None:
+        effect = "it was over before anything was timed untraced; times are those of tracing"
+        found.missing.append(Trust(what="true step times", effect=effect, remedy="let it run longer"))
+    elif found.by_time and "A" in windows and windows["A"]["closed_ns"]:
         if found.traced is not None:
             effect = (
                 "how far the program came in the untraced window is not known; times are those of tracing"
@@ -151,17 +167,30 @@ def _clock(document: dict[str, Any], trace: Trace, found: Captured) -> ClockFit 
 
 def _part(trace: Trace, clock: ClockFit | None, window: dict[str, Any]) -> Trace:
     """What began in a window, without our marks; all of it, where the clocks cannot be compared."""
-    kept = ~np.isin(trace.name, _marker_names(trace))
-    if clock is not None:
-        kept &= trace.start >= clock.to_trace(window["began_ns"])
-        if window["closed_ns"]:
-            kept &= trace.start < clock.to_trace(window["closed_ns"])
-    return trace.where(kept)
+    part = without_marks(trace)
+    if clock is None:
+        return part
+    kept = part.start >= clock.to_trace(window["began_ns"])
+    if window["closed_ns"]:
+        kept &= part.start < clock.to_trace(window["closed_ns"])
+    return part.where(kept)
+
+
+def without_marks(trace: Trace) -> Trace:
+    """A trace without what we put into it to join the clocks."""
+    return trace.where(~np.isin(trace.name, _marker_names(trace)))
 
 
 def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], found: Captured) -> None:
     part = _part(trace, clock, window)
-    if not len(part):
+    if not len(part.of(Kind.OP, *ON_DEVICE)):
+        found.missing.append(
+            Trust(
+                what="operators",
+                effect="none ran in the main thread while it was traced, and the profiler sees no other",
+                remedy="run the model in the main thread, or with an optimizer whose steps can be seen",
+            )
+        )
         return
     found.traced = part
     if window["ends_ns"] and clock is not None:

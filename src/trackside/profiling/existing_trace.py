@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from trackside.profiling.captured import Captured
+from trackside.profiling.captured import Captured, without_marks
 from trackside.profiling.record import RunFacts
 from trackside.records.errors import TracksideError
 from trackside.records.profile import ProgramEnd, Trust, WindowTimes
@@ -30,7 +30,8 @@ def seen_trace(
         TracksideError: it is no trace, or an empty one.
     """
     started, began = datetime.now(UTC), time.monotonic()
-    trace = read_trace(path, progress)
+    # It may be one of ours.
+    trace = without_marks(read_trace(path, progress))
     if not len(trace):
         raise TracksideError(
             "usage", f"there is no event in {path}", "give a trace that was recorded while the program ran"

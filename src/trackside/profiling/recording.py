@@ -7,6 +7,7 @@ session in which one was left open there is no other.
 
 from __future__ import annotations
 
+import _thread
 import json
 import mmap
 import os
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
+from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_log import LineLog, LineLogUnavailable
 from trackside.profiling.markers import ClockMarkers
 from trackside.profiling.module_log import ModuleLog
@@ -32,6 +34,9 @@ _SHORT = (b"Optimizer.", b"enumerate(DataLoader)#")
 _OPEN, _NAME = b'"finished": false', b'"name": "'
 # What a recording is called until it takes the place of the one before.
 _NEXT = ".next"
+# What every profiler of torch's begins with.
+_STARTERS = ("_prepare_profiler", "_enable_profiler")
+_GAVE_WAY = "the program started a profiler of its own, and there can be one only"
 
 
 class Recording:
@@ -49,9 +54,12 @@ class Recording:
         self._markers: ClockMarkers | None = None
         self._log: LineLog | None = None
         self._modules: ModuleLog | None = None
+        self._events: LineEvents | None = None
+        self._module_calls: dict[str, Any] | None = None
         self._without_device = False
         self._left_open: str | None = None
         """A range that an earlier session has seen begin and not end."""
+        self._starters: dict[str, Any] = {}
 
     def begin(self) -> None:
         """Start the profiler.
@@ -83,13 +91,21 @@ class Recording:
         with _quiet_kineto():
             profiler.__enter__()
         self._profiler = profiler
+        self._give_way_to_others()
         self._markers = ClockMarkers()
         self._markers.begin()
 
     def begin_log(self) -> None:
-        """From now on lines and modules too."""
-        assert self._markers is not None
+        """From now on lines and modules too.
+
+        Raises:
+            RuntimeError: the program has started a profiler of its own.
+        """
+        if self._markers is None:
+            raise RuntimeError(_GAVE_WAY)
         self._markers.begin()
+        self._modules = ModuleLog()
+        self._modules.start()
         log = LineLog(self._is_users, tick=self._markers.tick)
         try:
             log.start()
@@ -97,8 +113,16 @@ class Recording:
             self._note(f"lines: {error}")
             return
         self._log = log
-        self._modules = ModuleLog()
-        self._modules.start()
+
+    def end_log(self) -> None:
+        """Lines and modules no longer; `end` writes what there was."""
+        # The line log last, and here first: what the others take would be the time of a line.
+        if self._log is not None:
+            log, self._log = self._log, None
+            self._events = log.stop()
+        if self._modules is not None:
+            modules, self._modules = self._modules, None
+            self._module_calls = modules.stop()
 
     def tick(self) -> None:
         """Now and then, from the thread that is profiled."""
@@ -110,10 +134,16 @@ class Recording:
 
         Args:
             aside: not in the place of an earlier recording's, until `take_place`.
+
+        Raises:
+            RuntimeError: the program has started a profiler of its own.
         """
-        modules = self._modules.stop() if self._modules is not None else None
-        events = self._log.stop() if self._log is not None else None
-        self._log = self._modules = None
+        if self._profiler is None:
+            raise RuntimeError(_GAVE_WAY)
+        self._take_back()
+        self.end_log()
+        events, modules = self._events, self._module_calls
+        self._events = self._module_calls = None
         markers = self._markers.markers if self._markers is not None else []
         if self._markers is not None:
             self._markers.end()
@@ -138,14 +168,11 @@ class Recording:
 
     def drop(self) -> None:
         """Take what still runs out of the program, and keep nothing of it."""
-        log, modules, profiler = self._log, self._modules, self._profiler
-        self._log = self._modules = self._profiler = self._markers = None
-        if modules is not None:
-            with suppress(Exception):
-                modules.stop()
-        if log is not None:
-            with suppress(Exception):
-                log.stop()
+        self._take_back()
+        profiler, self._profiler, self._markers = self._profiler, None, None
+        with suppress(Exception):
+            self.end_log()
+        self._log = self._modules = self._events = self._module_calls = None
         if profiler is not None:
             # It may have stopped already, or never have begun.
             with suppress(Exception), _quiet_kineto():
@@ -167,6 +194,30 @@ class Recording:
                     line = text[name : name + 200].partition(b"\n")[0]
                     self._left_open = line.rstrip(b'", ').decode("utf-8", "replace")
                 at = text.find(_OPEN, at + 1)
+
+    def _give_way_to_others(self) -> None:
+        """There can be one profiler only, and the program's own comes first: when it starts, ours ends."""
+        module: Any = sys.modules["torch.autograd.profiler"]
+        thread = _thread.get_ident()
+
+        def before(start: Any) -> Any:
+            def starting(*given: Any, **named: Any) -> Any:
+                if _thread.get_ident() == thread:
+                    self.drop()
+                return start(*given, **named)
+
+            return starting
+
+        for name in _STARTERS:
+            if (start := getattr(module, name, None)) is not None:
+                self._starters[name] = start
+                setattr(module, name, before(start))
+
+    def _take_back(self) -> None:
+        module: Any = sys.modules.get("torch.autograd.profiler")
+        for name, start in self._starters.items():
+            setattr(module, name, start)
+        self._starters = {}
 
     def take_place(self) -> None:
         """What was written aside is the recording now."""

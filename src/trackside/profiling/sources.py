@@ -45,4 +45,5 @@ def _decoded(data: bytes) -> list[str]:
     """As Python reads it: UTF-8, or what its first lines say."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     # Not splitlines, which breaks lines where Python does not.
-    return data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    lines = data.decode(encoding).replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]

@@ -36,38 +36,38 @@ def by_steps(windows: Mapping[str, Any]) -> list[WindowTimes]:
 
 
 def by_progress(
-    windows: Mapping[str, Any], traced: Steps | None, attributed: Steps | None
+    windows: Mapping[str, Any], traced: Steps | None, in_window: float, attributed: Steps | None
 ) -> list[WindowTimes]:
     """From the steps found in the traces; the untraced window's from how much faster it got on.
 
     Args:
         windows: as `windows.json` has them.
         traced: the steps of window T.
+        in_window: how many that window had in all, with those at its ends of which only a part lies in it.
         attributed: those of window B.
     """
     found: list[WindowTimes] = []
     if traced is not None and len(traced):
-        own = _untraced(windows, float(traced.end[-1] - traced.begin[0]) / len(traced))
-        if own:
-            window = windows["A"]
-            length_ms = (window["closed_ns"] - window["began_ns"]) / 1e6
-            count = max(1, round(length_ms / median(own)))
-            found.append(_times("A", count, median(own), own, found))
+        stretches = _untraced(windows, in_window)
+        count = sum(done for _, done in stretches)
+        if count:
+            lengths = [ms / done for ms, done in stretches]
+            mean = sum(ms for ms, _ in stretches) / count
+            found.append(_times("A", max(1, round(count)), mean, lengths, found))
     for name, steps in (("T", traced), ("B", attributed)):
         if steps is not None and len(steps):
             lengths = ((steps.end - steps.begin) / 1e6).tolist()
-            found.append(_times(name, len(lengths), median(lengths), lengths, found))
+            found.append(_times(name, len(lengths), sum(lengths) / len(lengths), lengths, found))
     return found
 
 
-def _untraced(windows: Mapping[str, Any], traced_step_ns: float) -> list[float]:
-    """Lengths of steps in milliseconds, each the mean of a stretch of the untraced window."""
+def _untraced(windows: Mapping[str, Any], traced_steps: float) -> list[tuple[float, float]]:
+    """Stretches of the untraced window: milliseconds, and steps that were done in them."""
     timed, traced = windows.get("A"), windows.get("T")
     if timed is None or traced is None or len(traced["progress"]) < 2 or len(timed["progress"]) < 2:
         return []
-    (begin, first), (end, last) = traced["progress"][0], traced["progress"][-1]
-    # Reading the count counts one.
-    in_step = (last - first - 1) / (end - begin) * traced_step_ns
+    # Not by time, which may be uneven; reading the count counts one.
+    in_step = (traced["progress"][-1][1] - traced["progress"][0][1] - 1) / traced_steps
     if in_step < _LEAST_PROGRESS:
         return []
     found = []
@@ -76,7 +76,7 @@ def _untraced(windows: Mapping[str, Any], traced_step_ns: float) -> list[float]:
         reads += 1
         done = (last - first - reads) / in_step
         if done >= 1:
-            found.append((end - begin) / 1e6 / done)
+            found.append(((end - begin) / 1e6, done))
             begin, first, reads = end, last, 0
     return found
 

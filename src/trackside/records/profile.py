@@ -50,7 +50,7 @@ class WindowTimes(Part):
     """A: untraced; T: traced; B: with the line log."""
     steps: int
     step_ms: float
-    """The median."""
+    """The median; where windows go by the clock, the mean."""
     spread: float
     slowdown: float | None
     """Times A's step; None for A itself, and where A has no steps."""
