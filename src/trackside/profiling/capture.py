@@ -252,31 +252,32 @@ class Capture:
         if windows.by_time:
             self._note_progress(ending)
         ending.closed_ns = _clock()
-        if following is Stage.TRACED:
-            self._recording.begin()
-        elif following is Stage.ATTRIBUTED:
-            self._recording.begin_log()
-        elif ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
+        if following is Stage.DONE and ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
             self._recording.end(aside=self._whole is not None)
-        seconds = (ending.closed_ns - ending.began_ns) / 1e9
         self._say(
             "window",
             name=ending.stage.value,
             steps=len(ending.ends_ns),
-            seconds=seconds,
+            seconds=(ending.closed_ns - ending.began_ns) / 1e9,
             by_time=windows.by_time,
         )
         windows.begin(following, _clock())
-        if windows.by_time:
-            self._note_progress(windows.now)
-        elif following is Stage.DONE:
-            self._steps.close()
-            self._watcher.close()
         attributed = ending.stage is Stage.ATTRIBUTED and (windows.by_time or ending.ends_ns)
         if self._whole is not None and attributed:
             self._whole = None
             self._recording.take_place()
         self._write_windows()
+        # Last, since the line log would give what follows to the line that the program is on.
+        if following is Stage.TRACED:
+            self._recording.begin()
+        elif following is Stage.ATTRIBUTED:
+            self._recording.begin_log()
+        elif following is Stage.DONE and not windows.by_time:
+            self._steps.close()
+            self._watcher.close()
+        windows.now.began_ns = _clock()
+        if windows.by_time:
+            self._note_progress(windows.now)
 
     def _write_windows(self) -> None:
         windows = self._whole or self._windows
