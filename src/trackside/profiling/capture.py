@@ -108,6 +108,7 @@ class Capture:
         self._watcher.close()
         windows = self._windows
         if windows is not None and windows.stage is not Stage.DONE:
+            windows.now.cut = True
             self._guarded(lambda: self._change(Stage.DONE))
         self._steps.close()
         self._guarded(self._write_windows)
@@ -193,6 +194,7 @@ class Capture:
         if stretches is None:
             if windows.is_stuck(_clock()):
                 self._trouble.append(f"steps ceased in window {windows.stage.value}")
+                windows.now.cut = True
                 self._change(Stage.DONE)
             return
         due = self._due(windows, stretches)
