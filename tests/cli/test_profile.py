@@ -196,6 +196,29 @@ def test_ctrl_c_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> None
     assert record["lines"][0]["line"] == 7
 
 
+def test_ctrl_c_while_the_record_is_made_does_not_lose_it(tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text("raise SystemExit(3)\n")
+    with start(tmp_path, "hello.py") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "reading what was seen" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        _, err = process.communicate(timeout=60)
+    (run,) = RunStore(tmp_path / "home").list()
+    assert RunStore(tmp_path / "home").load(run.id)["program"]["exit_code"] == 3
+    assert process.returncode == 3
+    assert "again to give up" in err
+
+
+def test_a_program_whose_time_is_over_is_ended_with_124(tmp_path: Path) -> None:
+    (tmp_path / "wait.py").write_text("import time\ntime.sleep(600)\n")
+    with start(tmp_path, "--timeout", "0.5", "wait.py") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 124
+    assert "its time was over (--timeout)" in err
+
+
 def test_an_existing_trace_is_read_without_running_anything(tmp_path: Path) -> None:
     made = Maker()
     for step in range(5):

@@ -114,7 +114,25 @@ def test_exit_codes_and_early_ends_keep_what_was_seen(tmp_path: Path) -> None:
     assert {name: len(window["ends_ns"]) for name, window in windows.items()} == {
         **{"warm": 1, "A": 2, "T": 2, "B": 0, "done": 0},
     }
-    assert (tmp_path / "results" / "trace.json").exists()
+    assert [window["cut"] for window in windows.values()] == [False, False, False, True, False]
+    found = read_capture(tmp_path / "results")
+    assert found.steps is not None
+    assert len(found.steps) == 2
+    # What ran behind the last step is no step's.
+    assert found.attribution is None
+
+
+@pytest.mark.timeout(120)
+def test_what_a_program_does_behind_its_last_step_has_no_share_in_it(tmp_path: Path) -> None:
+    source = TRAINING.replace('print(f"loss', 'for _ in range(200):\n    x @ x\nprint(f"loss')
+    profiled(tmp_path, source, "9", warmup=1, steps=3)
+    windows = windows_of(tmp_path)
+    assert (len(windows["B"]["ends_ns"]), windows["B"]["cut"]) == (2, True)
+    found = read_capture(tmp_path / "results")
+    assert found.attribution is not None
+    tail = source.split("\n").index("    x @ x") + 1
+    assert tail not in {line.line for line, time in found.attribution.lines.items() if time.cpu_ns > 0}
+    assert found.window("B") is not None
 
 
 def test_a_program_without_torch_is_only_run(tmp_path: Path) -> None:

@@ -121,19 +121,19 @@ def profile(
     folder = run.folder / "capture"
     folder.mkdir()
     live = _Live()
-    seen = run_program(
-        program,
-        Limits(warmup, steps, seconds),
-        folder,
-        root=store.root,
-        options={"warmup": warmup, "steps": steps, "seconds": seconds, "timeout": timeout},
-        run_id=run.id,
-        on_message=live.heard,
-        on_ended=live.ended,
-        stdout=_STDERR if as_json else None,
-        seconds=timeout,
-    )
-    with _finished_first(live.console):
+    with _finished_first(live):
+        seen = run_program(
+            program,
+            Limits(warmup, steps, seconds),
+            folder,
+            root=store.root,
+            options={"warmup": warmup, "steps": steps, "seconds": seconds, "timeout": timeout},
+            run_id=run.id,
+            on_message=live.heard,
+            on_ended=live.ended,
+            stdout=_STDERR if as_json else None,
+            seconds=timeout,
+        )
         record = build_record(seen.captured, seen.run)
         _keep(record, store, run, live.console)
         _show(record, run, out, as_json)
@@ -228,8 +228,8 @@ def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _finished_first(console: Console) -> Iterator[None]:
-    """What was captured is kept before Ctrl-C ends us; a second one ends us at once."""
+def _finished_first(live: _Live) -> Iterator[None]:
+    """Once the program is over, what was captured is kept before Ctrl-C ends us; a second one ends us."""
     before = signal.getsignal(signal.SIGINT)
     if before in (signal.SIG_IGN, None):
         yield
@@ -237,10 +237,11 @@ def _finished_first(console: Console) -> Iterator[None]:
     came: list[int] = []
 
     def once(number: int, frame: object) -> None:
-        if came:
+        if came or not live.over:
             raise KeyboardInterrupt
         came.append(number)
-        console.print("trackside: writing what was seen; again to give up")
+        # Not by way of the console: it may be what was interrupted.
+        os.write(_STDERR, b"trackside: keeping what was seen; again to give up\n")
 
     signal.signal(signal.SIGINT, once)
     try:
@@ -254,6 +255,8 @@ class _Live:
 
     def __init__(self) -> None:
         self.console = narration()
+        self.over = False
+        """The program has ended."""
 
     def heard(self, message: dict[str, Any]) -> None:
         kind = message["kind"]
@@ -267,6 +270,7 @@ class _Live:
             self._say(f"{_DONE[message['name']]}: {what}")
 
     def ended(self, ended: Ended) -> None:
+        self.over = True
         how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
         self._say(f"ended with {how} after {ended.seconds:.3g} s; reading what was seen")
 

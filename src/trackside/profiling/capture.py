@@ -125,6 +125,7 @@ class Capture:
             self._guarded(lambda: self._keep_all(ended))
         windows = self._windows
         if windows is not None and windows.stage is not Stage.DONE:
+            windows.now.cut = True
             self._guarded(lambda: self._change(Stage.DONE))
         self._steps.close()
         self._guarded(self._write_windows)
@@ -210,6 +211,7 @@ class Capture:
         if stretches is None:
             if windows.is_stuck(_clock()):
                 self._trouble.append(f"steps ceased in window {windows.stage.value}")
+                windows.now.cut = True
                 self._change(Stage.DONE)
             return
         due = self._due(windows, stretches)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,13 +74,14 @@ def read_capture(folder: Path) -> Captured:
     trace = _trace(folder / "trace.json", found)
     lines = _json(folder / "lines.json", found)
     clock = _clock(lines, trace, found) if trace is not None else None
-    if trace is not None and "T" in windows:
+    if trace is not None and _has_steps(windows.get("T"), found):
         _read_traced(trace, clock, windows["T"], found)
-    if trace is not None and clock is not None and "B" in windows:
+    if trace is not None and clock is not None and _has_steps(windows.get("B"), found):
         modules = _json(folder / "modules.json", found)
         _read_attributed(trace, clock, lines, modules, windows["B"], found)
     if found.by_time:
-        beside = _part(trace, clock, windows["B"]) if trace is not None and "B" in windows else None
+        lined = windows.get("B")
+        beside = _part(trace, clock, lined) if trace is not None and lined is not None else None
         found.windows = by_progress(
             windows, found.steps, _steps_in_window(found), find_steps(beside) if beside is not None else None
         )
@@ -171,9 +173,19 @@ def _part(trace: Trace, clock: ClockFit | None, window: dict[str, Any]) -> Trace
     if clock is None:
         return part
     kept = part.start >= clock.to_trace(window["began_ns"])
-    if window["closed_ns"]:
-        kept &= part.start < clock.to_trace(window["closed_ns"])
+    if (end := _end_of(window)) is not None:
+        kept &= part.start < clock.to_trace(end)
     return part.where(kept)
+
+
+def _end_of(window: dict[str, Any]) -> int | None:
+    end: int | None = window["closed_ns"]
+    return window["ends_ns"][-1] if window.get("cut") and window["ends_ns"] else end
+
+
+def _has_steps(window: dict[str, Any] | None, found: Captured) -> bool:
+    """Without a whole step a window by steps holds what is no step's."""
+    return window is not None and (found.by_time or bool(window["ends_ns"]))
 
 
 def without_marks(trace: Trace) -> Trace:
@@ -213,7 +225,7 @@ def _read_attributed(
             Trust(what="lines", effect="no time can be given to a line of the program", remedy=None)
         )
         return
-    events = LineEvents.from_document(document)
+    events = _until(LineEvents.from_document(document), _end_of(window))
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
     part = _part(trace, clock, window)
     found.attribution = attribute(part, line_spans(events), clock)
@@ -224,6 +236,18 @@ def _read_attributed(
         if modules["full"]:
             effect = "only the first of very many calls were seen"
             found.missing.append(Trust(what="modules", effect=effect, remedy=None))
+
+
+def _until(events: LineEvents, end: int | None) -> LineEvents:
+    if end is None or end >= events.stop_ns:
+        return events
+    kept = [row for row, time in enumerate(events.times) if time < end]
+    columns: dict[str, Any] = {
+        name: array("q", [column[row] for row in kept])
+        for name in ("times", "threads", "codes", "numbers")
+        for column in (getattr(events, name),)
+    }
+    return replace(events, stop_ns=end, **columns)
 
 
 def _line_runs(events: LineEvents) -> dict[Line, int]:

@@ -66,6 +66,7 @@ def build_record(
     step_ms, view = _step(captured)
     is_step = captured.steps is None or captured.steps.found_by != "window"
     lines = line_rows(captured, step_ms, shown) if step_ms else []
+    buckets = bucket_rows(captured, step_ms) if step_ms else []
     places = {}
     if captured.attribution is not None:
         places = {line: f"{shown(line.file)}:{line.line}" for line in captured.attribution.lines}
@@ -90,6 +91,7 @@ def build_record(
             is_step,
             parts,
             lines,
+            buckets,
             named,
             run.program,
             run.torch is not None,
@@ -105,7 +107,7 @@ def build_record(
         attributed_share=captured.attribution.attributed_share if captured.attribution is not None else None,
         program=run.program,
         lines=lines,
-        buckets=bucket_rows(captured, step_ms) if step_ms else [],
+        buckets=buckets,
         modules=module_rows(captured, step_ms) if step_ms else [],
         kernels=kernels,
         kernels_left_out=left_out,

@@ -69,19 +69,22 @@ def run_program(
     """
     machine = facts()
     said: dict[str, Any] = {}
+    gpu = gpu_numbered(machine, 0) if machine.gpus else None
+    recorder = Recorder(SAMPLES_A_SECOND, gpu_index=gpu)
 
     def heard(message: dict[str, Any]) -> None:
         if message["kind"] == "torch":
             said["torch"] = message.get("version")
         elif message["kind"] == "trouble":
             said["trouble"] = message.get("text")
+        elif message["kind"] == "window":
+            recorder.mark(f"window {message.get('name')} over")
         on_message(message)
 
     working = os.getcwd()
     started = datetime.now(UTC)
     began = time.monotonic()
-    gpu = gpu_numbered(machine, 0) if machine.gpus else None
-    with Recorder(SAMPLES_A_SECOND, gpu_index=gpu) as recorder:
+    with recorder:
         ended = launch(
             program, _CAPTURE, asdict(limits), folder, on_message=heard, stdout=stdout, seconds=seconds
         )

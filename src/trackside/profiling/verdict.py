@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trackside.records.profile import Breakdown, Finding, Line, ProgramEnd
+from trackside.records.profile import Breakdown, Bucket, Finding, Line, ProgramEnd
 
 __all__ = ["duration", "ending", "verdict"]
 
@@ -15,6 +15,14 @@ _DOING = {
     "host": "on the host alone",
     "idle": "waiting for input",
 }
+_BUCKETS = {
+    "optimizer": "the optimizer's update takes",
+    "loading": "loading takes",
+    "copies": "copies take",
+    "communication": "communication takes",
+    "autograd": "autograd's own work takes",
+    "unattributed": "what has no line takes",
+}
 
 
 def verdict(
@@ -22,6 +30,7 @@ def verdict(
     is_step: bool,
     parts: Breakdown | None,
     lines: Sequence[Line],
+    buckets: Sequence[Bucket],
     findings: Sequence[Finding],
     program: ProgramEnd,
     torch: bool,
@@ -34,6 +43,7 @@ def verdict(
         is_step: whether it is a step, and not just the window.
         parts: of the step.
         lines: the longest first.
+        buckets: what belongs to no line.
         findings: the best first.
         program: how it ended.
         torch: whether the program imported it.
@@ -57,6 +67,9 @@ def verdict(
         first = findings[0]
         place = f" ({first.file}:{first.line})" if first.file else ""
         return f"{text}. First: {_lowered(first.title)}{place}, about {first.gain.mid:.0%} of the step."
+    largest = max(buckets, key=lambda bucket: bucket.share, default=None)
+    if largest is not None and largest.share > (lines[0].share if lines else 0.0):
+        return f"{text}; {_BUCKETS[largest.name]} {largest.share:.0%}."
     if lines:
         first_line = lines[0]
         return f"{text}; {first_line.file}:{first_line.line} takes {first_line.share:.0%}."

@@ -75,6 +75,8 @@ class Window:
     """When each of its steps ended."""
     closed_ns: int | None = None
     """When what ran on a device had ended too."""
+    cut: bool = False
+    """Steps ceased in it, by the program's end as a rule: what came behind the last is no step's."""
     progress: list[tuple[int, int]] = field(default_factory=list)
     """Without steps: times, and how far the program's own Python work had come."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -184,8 +183,3 @@ def _ms(ms: float) -> str:
 
 def _share(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
-
-
-def command_line(record: Mapping[str, Any]) -> str:
-    """What was run, as a shell would have it."""
-    return shlex.join(str(word) for word in record["command"])
