@@ -21,6 +21,8 @@ This page is written by `python -m benchmarks --table`.
 WITH_RESULTS = """Raw quads of selfcheck's comparisons lie beside its results.
 Nothing was tuned on the runs that are reported here.
 """
+# Parts whose notes the page shows as well.
+NOTED = ("side_by_side", "trace")
 
 
 def write() -> None:
@@ -67,5 +69,5 @@ def _section(kind: str, parts: list[dict[str, Any]], name: str) -> str:
     for part in parts:
         state = "" if part["complete"] else ", stopped before its end"
         lines.append(f"\n{part['part']}: {part['date'][:10]}, commit {short_commit(part['commit'])}{state}.")
-        lines += [f"- `{' '.join(note.split())}`" for note in part["notes"] if part["part"] == "side_by_side"]
+        lines += [f"- `{' '.join(note.split())}`" for note in part["notes"] if part["part"] in NOTED]
     return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -155,6 +156,25 @@ def _cut(rows: list[int], starts: list[int], ends: list[int], pieces: list[tuple
         close_until(max(ends))
 
 
+class _Queue(NamedTuple):
+    """What was launched on a stream, in that order."""
+
+    lane: int
+    stream: int
+    launched: Ints
+    tasks: Ints
+
+    def after(self, time: int) -> tuple[int, int]:
+        """When the first behind a time was launched, and that task."""
+        at = int(np.searchsorted(self.launched, time, "right"))
+        return int(self.launched[at]), int(self.tasks[at])
+
+    def before(self, time: int) -> tuple[int, int]:
+        """When the last before a time was launched, and that task."""
+        at = int(np.searchsorted(self.launched, time)) - 1
+        return int(self.launched[at]), int(self.tasks[at])
+
+
 class _Builder:
     """Durations, gaps and edges, as the traced times show them."""
 
@@ -178,9 +198,6 @@ class _Builder:
         """When what a task has to follow on the device was over."""
         self.held_by: dict[int, int] = {}
         """The edge of a task on the device that has to follow another stream last."""
-        self._stream_numbers = np.array(
-            [int(lane.thread) if lane.thread.isdigit() else -1 for lane in trace.lanes], np.int64
-        )
         # Rows of calls that have a piece: the last of it is where a call returns.
         self.piece = {int(one): task for task, one in enumerate(row[:hosts])}
 
@@ -235,25 +252,39 @@ class _Builder:
         """A stream that waits for an event of another goes on after what that event stood behind."""
         if len(self.row) == self.hosts:
             return
-        device = np.arange(self.hosts, len(self.row))
-        launched = self.trace.start[calls]
+        queues = self._queues(calls)
         for recorded, asked, source_stream, target_lane in self._stream_waits():
-            held = device[(launched > asked) & ((self.lane[device] == target_lane) | (target_lane < 0))]
-            if not len(held):
+            waiting = [q for q in queues if target_lane in (-1, q.lane) and q.launched[-1] > asked]
+            if not waiting:
                 continue
-            target = int(held[launched[held - self.hosts].argmin()])
-            behind = (launched < recorded) & (self.lane[device] != self.lane[target])
-            if source_stream >= 0:
-                behind &= self._stream_numbers[self.lane[device]] == source_stream
-            others = device[behind]
-            if not len(others):
+            target = min(q.after(asked) for q in waiting)[1]
+            behind = [
+                q
+                for q in queues
+                if source_stream in (-1, q.stream)
+                and q.lane != self.lane[target]
+                and q.launched[0] < recorded
+            ]
+            if not behind:
                 continue
-            source = int(others[launched[others - self.hosts].argmax()])
+            source = max(q.before(recorded) for q in behind)[1]
             if self.stop[source] <= self.start[target]:
                 self.edges.add(source, target, 0)
                 if self.stop[source] >= self.held_until[target]:
                     self.held_until[target] = self.stop[source]
                     self.held_by[target] = len(self.edges.lag) - 1
+
+    def _queues(self, calls: Ints) -> list[_Queue]:
+        device = np.arange(self.hosts, len(self.row))
+        launched = self.trace.start[calls]
+        found = []
+        for lane in np.unique(self.lane[device]).tolist():
+            mine = np.flatnonzero(self.lane[device] == lane)
+            mine = mine[np.argsort(launched[mine], kind="stable")]
+            thread = self.trace.lanes[lane].thread
+            stream = int(thread) if thread.isdigit() else -2
+            found.append(_Queue(lane, stream, launched[mine], device[mine]))
+        return found
 
     def _stream_waits(self) -> list[tuple[int, int, int, int]]:
         """When an event was recorded, when a stream was told to wait, the first's number, the other's lane.
