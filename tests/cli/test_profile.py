@@ -273,3 +273,22 @@ def test_wrong_use_is_said_before_anything_is_run(
 )
 def test_what_stands_before_the_programs_name_is_ours(words: list[str], own: int) -> None:
     assert min(len(words), own_arguments(words, ["--steps", "--out", "-m"])) == own
+
+
+@pytest.mark.timeout(120)
+def test_counters_where_nothing_ran_on_a_gpu_are_said_to_be_missing_and_nothing_runs_twice(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "once.py").write_text(
+        "import torch\nwith open('ran', 'a') as file:\n    file.write('x')\n"
+        "for _ in range(3000):\n    torch.ones(8) + 1\n"
+    )
+    with start(tmp_path, "--json", "--seconds", "0.05", "--warmup", "0", "--counters", "once.py") as process:
+        out, _ = process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert (tmp_path / "ran").read_text() == "x"
+    record = json.loads(out)
+    assert record["options"]["counters"] is True
+    assert "none were read: no kernel ran on a GPU" in [
+        one["effect"] for one in record["trust"] if one["what"] == "counters"
+    ]

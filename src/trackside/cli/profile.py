@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from trackside.profiling.launch import Ended
+    from trackside.profiling.program import Program
     from trackside.records.profile import ProfileRecord
     from trackside.store.runs import Run, RunStore
 
@@ -84,6 +85,9 @@ def profile(
     timeout: Annotated[
         float | None, typer.Option(help="End the program after so many seconds; the exit code is then 124.")
     ] = None,
+    counters: Annotated[
+        bool, typer.Option("--counters", help="Then run it once more under ncu, for the GPU's own counters.")
+    ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Read a trace that torch.profiler wrote, and run nothing.")
     ] = None,
@@ -127,7 +131,13 @@ def profile(
             Limits(warmup, steps, seconds),
             folder,
             root=store.root,
-            options={"warmup": warmup, "steps": steps, "seconds": seconds, "timeout": timeout},
+            options={
+                "warmup": warmup,
+                "steps": steps,
+                "seconds": seconds,
+                "timeout": timeout,
+                "counters": counters or None,
+            },
             run_id=run.id,
             on_message=live.heard,
             on_ended=live.ended,
@@ -135,6 +145,8 @@ def profile(
             seconds=timeout,
         )
         record = build_record(seen.captured, seen.run)
+        if counters:
+            record = _with_counters(record, program, run, live.console)
         _keep(record, store, run, live.console)
         _show(record, run, out, as_json)
     if seen.ended.timed_out:
@@ -142,6 +154,21 @@ def profile(
     from trackside.profiling.launch import end_as
 
     return end_as(seen.ended)
+
+
+def _with_counters(record: ProfileRecord, program: Program, run: Run, console: Console) -> ProfileRecord:
+    from trackside.profiling.counters import choose_kernels, collect_counters
+
+    kernels = [] if record.device == "cpu" else choose_kernels(record.kernels)
+
+    def say(text: str) -> None:
+        console.print(printable(f"trackside: {text}"), markup=False, soft_wrap=True)
+
+    found = collect_counters(program, kernels, run.folder, say=say)
+    counted = [
+        kernel.model_copy(update={"counters": found.kernels.get(kernel.id, {})}) for kernel in record.kernels
+    ]
+    return record.model_copy(update={"kernels": counted, "trust": [*record.trust, *found.missing]})
 
 
 def _check(

@@ -65,14 +65,14 @@ def collect_counters(
         say: is told what happens, before it does.
         seconds: limit for the run; what was read until then counts.
     """
+    if not kernels:
+        return _nothing("no kernel ran on a GPU", None)
     tool = find_profiler("ncu")
     if tool is None:
         return _nothing(
             "ncu was not found on PATH, in /usr/local/cuda*/bin or /opt/nvidia",
             "install Nsight Compute (it is part of the CUDA toolkit)",
         )
-    if not kernels:
-        return _nothing("no kernel ran on a GPU", None)
     counters, missing = _known_counters(tool)
     if not counters:
         return CountersRead(missing=missing)
