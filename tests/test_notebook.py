@@ -55,7 +55,7 @@ print("kept", sorted(one.name for one in profile.folder.iterdir()))
     assert "A" not in {window["window"] for window in record["windows"]}
     assert any(one["what"] == "true step times" for one in record["trust"])
     assert "cell.py:" in done.stdout
-    assert "kept ['record.json', 'report.html', 'run.json', 'trace.json']" in done.stdout
+    assert "kept ['record.json', 'report.html', 'run.json', 'trace.json.gz']" in done.stdout
     assert "trackside" not in done.stderr
 
 

@@ -89,7 +89,7 @@ class Block:
                 trust=disturbances(telemetry, captured),
             ),
         )
-        keep_profile(self.record.to_dict(), self._store, self._run)
+        keep_profile(self.record.to_dict(), self._store, self._run, captured)
         self.folder = self._run.folder
 
     def __str__(self) -> str:

@@ -90,7 +90,7 @@ def test_the_runs_folder_holds_record_page_and_trace(trained: tuple[Path, int, s
     folder, _, _, _ = trained
     (run,) = RunStore(folder / "home").list()
     assert {path.name for path in run.folder.iterdir()} == {
-        *("run.json", "record.json", "report.html", "trace.json"),
+        *("run.json", "record.json", "report.html", "trace.json.gz"),
     }
     record = RunStore(folder / "home").load(run.id)
     assert record["schema"] == "trackside.profile/1"

@@ -19,6 +19,7 @@ from trackside.records.errors import TracksideError, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trackside.profiling.captured import Captured
     from trackside.profiling.launch import Ended
     from trackside.profiling.program import Program
     from trackside.records.profile import ProfileRecord
@@ -147,7 +148,7 @@ def profile(
         record = build_record(seen.captured, seen.run)
         if counters:
             record = _with_counters(record, program, run, live.console)
-        _keep(record, store, run, live.console)
+        _keep(record, store, run, live.console, seen.captured)
         _show(record, run, out, as_json)
     if seen.ended.timed_out:
         return _EXIT_TIMEOUT
@@ -203,13 +204,15 @@ def _existing(trace: Path, out: Path | None, as_json: bool) -> int:
     return 0
 
 
-def _keep(record: ProfileRecord, store: RunStore, run: Run, console: Console) -> None:
+def _keep(
+    record: ProfileRecord, store: RunStore, run: Run, console: Console, captured: Captured | None = None
+) -> None:
     """Record, page and trace in the run's folder. Where that fails the result is still shown."""
     from trackside.report.profile_run import keep_profile
 
     try:
-        keep_profile(record.to_dict(), store, run)
-    except (TracksideError, OSError) as error:
+        keep_profile(record.to_dict(), store, run, captured)
+    except (TracksideError, OSError, ValueError) as error:
         why = error.message if isinstance(error, TracksideError) else str(error)
         console.print(printable(f"trackside: the record could not be kept: {why}"), markup=False)
 
@@ -239,6 +242,7 @@ def _show(record: ProfileRecord, run: Run, out: Path | None, as_json: bool) -> N
 
 def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:
     from trackside.report.profile_html import write_report
+    from trackside.report.profile_run import TRACE
     from trackside.store.files import store_errors
     from trackside.store.files import write_json as write_file
 
@@ -249,8 +253,8 @@ def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:
         out.mkdir(parents=True, exist_ok=True)
         write_report(document, out / "report.html")
         write_file(out / "record.json", document)
-        if (run.folder / "trace.json").exists():
-            shutil.copyfile(run.folder / "trace.json", out / "trace.json")
+        if (run.folder / TRACE).exists():
+            shutil.copyfile(run.folder / TRACE, out / TRACE)
         return out / "report.html"
 
 
