@@ -49,6 +49,10 @@ class Attribution:
     row_line: Ints = field(repr=False)
     """For every row on a device a number in `known`, or below -1 for a bucket; -1 for all others."""
     known: list[Line] = field(repr=False)
+    trace: Trace = field(repr=False)
+    """The window's own, of whose rows the above speaks."""
+    spans: LineSpans = field(repr=False)
+    clock: ClockFit = field(repr=False)
 
     @property
     def attributed_share(self) -> float:
@@ -109,7 +113,17 @@ class _Join:
             one.backward_ns = float(taken[(places == number) & is_backward].sum())
         device_ns = {name: float(taken[places == at].sum()) for name, at in _BUCKET_AT.items()}
         cpu_ns = self._host(lines, with_device=bool(len(device)))
-        return Attribution(lines, device_ns, cpu_ns, float(taken.sum()), row_line, known)
+        return Attribution(
+            lines=lines,
+            device_ns=device_ns,
+            cpu_ns=cpu_ns,
+            total_device_ns=float(taken.sum()),
+            row_line=row_line,
+            known=known,
+            trace=trace,
+            spans=self.spans,
+            clock=self.clock,
+        )
 
     def _line(self, lines: dict[Line, LineTime], line: Line) -> LineTime:
         return lines.setdefault(line, LineTime(self.functions.get(line, "")))

@@ -79,6 +79,7 @@ class Capture:
         self._log: LineLog | None = None
         self._trouble: list[str] = []
         self._closed: dict[str, int] = {}
+        self._awaited: Stage | None = None
         self._is_users = is_users()
 
     def begin(self, torch: ModuleType) -> None:
@@ -130,6 +131,10 @@ class Capture:
             return
         if self._markers is not None:
             self._markers.tick()
+        if self._awaited is not None:
+            following, self._awaited = self._awaited, None
+            self._enter(following)
+            return
         following = windows.step_ended(_clock())
         if following is not windows.stage:
             self._change(following)
@@ -141,10 +146,26 @@ class Capture:
         windows = self._windows
         assert windows is not None
         self._wait_for_device()
-        self._closed[windows.stage.value] = _clock()
-        if windows.stage in (Stage.TRACED, Stage.ATTRIBUTED):
-            self._end_trace(windows.stage)
-        self._say("window", name=windows.stage.value, steps=len(windows.now.ends_ns))
+        if self._awaited is not None:
+            # The program ends in the step between two traces: the first was ended in its time.
+            self._awaited = None
+        else:
+            self._closed[windows.stage.value] = _clock()
+            traced = windows.stage in (Stage.TRACED, Stage.ATTRIBUTED)
+            if traced:
+                self._end_trace(windows.stage)
+            self._say("window", name=windows.stage.value, steps=len(windows.now.ends_ns))
+            if traced and following is Stage.ATTRIBUTED:
+                # We are called from inside torch's own range around the optimizer's step. If a second
+                # profiler ran when that range ends, it would write into the first one's freed memory; so a
+                # step passes without one.
+                self._awaited = following
+                return
+        self._enter(following)
+
+    def _enter(self, following: Stage) -> None:
+        windows = self._windows
+        assert windows is not None
         if following in (Stage.TRACED, Stage.ATTRIBUTED):
             self._begin_trace(following)
         windows.begin(following, _clock())
