@@ -1,0 +1,168 @@
+"""Rules about input: waiting for batches, and how batches are put together."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import numpy as np
+
+from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.rule import Draft, rule
+from trackside.diagnose.source import Source
+from trackside.diagnose.wording import count, duration, percent
+from trackside.machine.doctor.script import Argument, Call
+from trackside.profiling.line_stacks import Line
+from trackside.trace.model import Ints
+
+__all__: list[str] = []
+
+_ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter"
+_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
+_LOADER = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
+# Getting a batch from a worker: a message, mapped memory, a tensor around it.
+_HAND_OVER_NS = 300_000
+_MOST_WORKERS = 4
+
+
+@rule("loading-in-the-loop", "input", item="storage.num-workers")
+def loading_in_the_loop(evidence: Evidence) -> Iterator[Draft]:
+    """A DataLoader that makes each batch in the program's own process, while nothing else is done."""
+    ranges = evidence.annotations(_ALONE)
+    if not len(ranges):
+        return
+    load = evidence.ranges_ns(ranges)
+    rest = evidence.step_ns - load
+    if load < 0.05 * evidence.step_ns or evidence.machine.cpus < 2:
+        return
+    workers = min(_MOST_WORKERS, evidence.machine.cpus - 1 or 1)
+    # What the workers do not get done while the step computes is still waited for.
+    left = min(load, max(0.0, load / workers - rest) + _HAND_OVER_NS)
+    factor = left / load
+    calls = _loader_calls(evidence)
+    source_diff = _with_workers(calls, workers)
+    yield Draft(
+        title="Batches are made in the training loop itself",
+        line=evidence.places.caller(int(ranges[0])),
+        evidence=[
+            f"Making a batch takes {duration(load)} of a step of {duration(evidence.step_ns)} "
+            f"({percent(load / evidence.step_ns)}), in which nothing is computed.",
+            f"The rest of the step takes {duration(rest)}: {workers} worker{'s' if workers > 1 else ''} on the "
+            f"{evidence.machine.cpus} processors can make the next batch meanwhile.",
+        ],
+        fix=f"Give the DataLoader num_workers={workers} and persistent_workers=True.",
+        edits=evidence.ranges_shrunk(ranges, min(1.0, factor + 0.1)),
+        least=evidence.ranges_shrunk(ranges, min(1.0, 0.5 + factor / 2)),
+        most=evidence.ranges_shrunk(ranges, factor),
+        diff=source_diff,
+    )
+
+
+def _loader_calls(evidence: Evidence) -> list[tuple[Source, Call]]:
+    return [(source, call) for source in evidence.sources.values() for call in source.script.exactly(*_LOADER)]
+
+
+def _with_workers(calls: list[tuple[Source, Call]], workers: int) -> str | None:
+    if len(calls) != 1:
+        return None
+    source, call = calls[0]
+    words = [ast.unparse(one) for one in call.node.args]
+    words += [
+        f"{one.arg}={ast.unparse(one.value)}" if one.arg else f"**{ast.unparse(one.value)}"
+        for one in call.node.keywords
+        if one.arg not in ("num_workers", "persistent_workers")
+    ]
+    words += [f"num_workers={workers}", "persistent_workers=True"]
+    from trackside.diagnose.source import Change
+
+    return source.diff([Change(call.node, f"{ast.unparse(call.node.func)}({', '.join(words)})")])
+
+
+@rule("samples-one-by-one", "input", item="storage.shards")
+def samples_one_by_one(evidence: Evidence) -> Iterator[Draft]:
+    """A batch put together from samples that all lie in one tensor."""
+    ranges = evidence.annotations(_ALONE)
+    rows = evidence.within(evidence.ops("aten::select"), ranges)
+    stacks = evidence.within(evidence.ops("aten::stack"), ranges)
+    per_batch = len(rows) / max(1, len(ranges))
+    if per_batch < 16 or not len(stacks) or evidence.workbench is None:
+        return
+    shape = evidence.shape(int(rows[0]))
+    tensors = max(1, round(len(stacks) / len(ranges)))
+    samples = round(per_batch / tensors)
+    setup = (
+        f"from torch.utils.data import DataLoader, TensorDataset\ndata = [torch.rand({shape}) for _ in range({tensors})]\n"
+        f"whole = TensorDataset(*data); order = torch.randperm({shape[0]})[:{samples}].tolist()\n"
+        "collate = torch.utils.data.default_collate\n"
+    )
+    ratio = evidence.workbench.ratio(
+        setup, "collate([whole[i] for i in order])", "[x[torch.tensor(order)] for x in data]"
+    )
+    load = evidence.ranges_ns(ranges)
+    if ratio is None or ratio > 0.8:
+        return
+    yield Draft(
+        title=f"Batches are put together from {samples} samples, one at a time",
+        line=evidence.places.caller(int(ranges[0])),
+        evidence=[
+            f"A batch takes {count(per_batch)} selections from tensors of {shape[0]} samples and {tensors} "
+            f"stack{'s' if tensors > 1 else ''}: {duration(load)} of a step of {duration(evidence.step_ns)} "
+            f"({percent(load / evidence.step_ns)}).",
+            f"Taking the same samples with one index was measured here to take {ratio:.2f} of the time.",
+        ],
+        fix="Index whole batches: DataLoader(data, sampler=BatchSampler(RandomSampler(data), size, False), "
+        "batch_size=None), or data[indices] in a loop of your own.",
+        edits=evidence.ranges_shrunk(ranges, ratio),
+        least=evidence.ranges_shrunk(ranges, min(1.0, 2 * ratio)),
+        confidence="high",
+    )
+
+
+@rule("workers-started-again", "input", item="storage.persistent-workers")
+def workers_started_again(evidence: Evidence) -> Iterator[Draft]:
+    """Loader workers that end with every epoch and are started anew for the next."""
+    ranges = evidence.annotations(_WORKERS)
+    calls = [(source, call) for source, call in _loader_calls(evidence) if _ends_workers(source, call)]
+    if len(ranges) < 4 or not calls:
+        return
+    lengths = evidence.trace.duration[ranges]
+    usual = float(np.median(lengths))
+    first = ranges[lengths >= 5 * max(usual, 1_000)]
+    if not len(first) or len(first) > len(ranges) / 2:
+        return
+    line = evidence.places.caller(int(ranges[0]))
+    starting = evidence.python_ns({line}) if line is not None else 0.0
+    waited = evidence.ranges_ns(first)
+    cost = waited + starting
+    if cost < 0.03 * evidence.step_ns:
+        return
+    source, call = calls[0]
+    own: set[Line] = {line} if line is not None else set()
+    yield Draft(
+        title="Loader workers are started again for every epoch",
+        line=line,
+        evidence=[
+            f"{len(first)} of {len(ranges)} batches were waited for {duration(float(np.median(evidence.trace.duration[first])))}, "
+            f"the others {duration(usual)}: the first ones of an epoch.",
+            f"Starting workers and waiting for their first batch takes {duration(cost)} of a step of "
+            f"{duration(evidence.step_ns)} on average ({percent(cost / evidence.step_ns)}).",
+        ],
+        fix="Give the DataLoader persistent_workers=True.",
+        edits=[
+            *evidence.ranges_shrunk(first, min(1.0, usual / float(np.median(evidence.trace.duration[first])))),
+            *evidence.python_shrunk(own, 0.2),
+        ],
+        least=evidence.ranges_shrunk(first, 0.5),
+        diff=source.diff([source.with_argument(call, "persistent_workers", "True")]),
+    )
+
+
+def _ends_workers(source: Source, call: Call) -> bool:
+    workers = source.script.read(call.expression("num_workers", 5))
+    return workers not in (0, Argument.ABSENT) and source.script.read(
+        call.expression("persistent_workers")
+    ) in (False, Argument.ABSENT)
+
+
+def _ranges(rows: Ints) -> list[int]:
+    return [int(row) for row in rows]
