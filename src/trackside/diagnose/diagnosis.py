@@ -12,12 +12,12 @@ from trackside.diagnose.rule import RULES, Draft, Rule
 from trackside.records.profile import Finding, Gain, Trust
 from trackside.trace.what_if import predict
 
-__all__ = ["FAMILIES", "Diagnosis", "all_rules", "diagnose"]
+__all__ = ["FAMILIES", "LEAST_GAIN", "Diagnosis", "all_rules", "diagnose"]
 
 FAMILIES = ("host", "loading", "compiling", "arithmetic", "expressions", "training", "processor", "device")
 """Modules with rules."""
 # Below this a finding is not worth reading, nor would a comparison find it.
-_LEAST_GAIN = 0.01
+LEAST_GAIN = 0.01
 # A range is no narrower than this on either side: two runs of one program differ as much.
 _SURE = 0.015
 # A range is no wider than the larger of these: one that says everything says nothing.
@@ -50,8 +50,8 @@ def all_rules() -> dict[str, Rule]:
     return RULES
 
 
-def diagnose(evidence: Evidence) -> Diagnosis:
-    """Ask every rule that speaks of this kind of program."""
+def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
+    """Ask every rule that speaks of this kind of program; findings that gain less than `least` are left out."""
     priced: list[_Priced] = []
     failed: list[Trust] = []
     where = {"device", "both"} if evidence.has_device else {"host", "both"}
@@ -71,7 +71,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
             )
             continue
         priced += [_Priced(rule, draft, _gain(evidence, draft)) for draft in drafts]
-    kept = _without_repeats([one for one in priced if one.gain.mid >= _LEAST_GAIN])
+    kept = _without_repeats([one for one in priced if one.gain.mid >= least])
     kept.sort(key=lambda one: -one.gain.mid)
     return Diagnosis([_finding(evidence, one) for one in kept], _together(evidence, kept), failed)
 

@@ -1,8 +1,6 @@
 """What a step need not do each time. `problem:` names the rule that has to find a line."""
 
 import copy
-import gc
-import time
 
 import torch
 
@@ -23,5 +21,3 @@ for step in range(22):
     optimizer.step()
     print("step", step, "loss", [round(value, 3) for value in hidden[0].tolist()])  # problem: printing-every-step
     kept = copy.deepcopy(layer.state_dict())  # problem: saving-every-step
-    gc.collect()  # problem: collecting-garbage
-    time.sleep(0.002)  # problem: sleeping

@@ -1,8 +1,6 @@
 """`every_step_broken.py` with its constants made once and its bookkeeping now and then."""
 
 import copy
-import gc
-import time
 
 import torch
 
@@ -24,5 +22,3 @@ for step in range(22):
     if step % 20 == 0:
         print("step", step, "loss", [round(value, 3) for value in hidden[0].tolist()])
         kept = copy.deepcopy(layer.state_dict())
-gc.collect()
-time.sleep(0.002)

@@ -14,7 +14,7 @@ system = torch.randn(250, 250) + 250 * torch.eye(250)
 right = torch.randn(250, 250)
 first, second, vector = torch.randn(300, 300), torch.randn(300, 300), torch.randn(300, 1)
 points, others = torch.randn(200, 16), torch.randn(200, 16)
-scores = torch.randn(64, 2000)
+scores = torch.randn(24, 1000)
 bias = torch.randn(1, 600)
 plane = torch.randn(400, 600)
 for _ in range(22):
