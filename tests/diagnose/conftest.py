@@ -34,9 +34,7 @@ def workbench() -> Iterator[Workbench]:
 
 
 @pytest.fixture(scope="session")
-def evidence_of(
-    workbench: Workbench, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[Path], Evidence]:
+def evidence_of(workbench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Evidence]:
     """The evidence of a program; each is run once."""
     known: dict[Path, Evidence] = {}
 

@@ -58,7 +58,11 @@ def test_the_repaired_twin_has_none_of_them(program: Path, evidence_of: Gathered
 
 @pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
 def test_clean_programs_are_not_blamed(program: Path, evidence_of: Gathered) -> None:
-    blamed = [(one.id, one.line, one.gain) for one in diagnose(evidence_of(program)).findings if one.gain.low >= 0.02]
+    blamed = [
+        (one.id, one.line, one.gain)
+        for one in diagnose(evidence_of(program)).findings
+        if one.gain.low >= 0.02
+    ]
     assert blamed == []
 
 
@@ -72,7 +76,8 @@ def test_names_do_not_matter(name: str, evidence_of: Gathered, tmp_path: Path) -
 
 
 class _Renamed(ast.NodeTransformer):
-    """Every name of the program's own becomes a meaningless one; imports, attributes and Python's own stay."""
+    """Every name of the program's own becomes a meaningless one; imports, attributes and Python's own "
+    "stay."""
 
     def __init__(self) -> None:
         self._kept = {*dir(builtins), *keyword.kwlist}
@@ -109,5 +114,9 @@ def test_rules_name_items_that_exist() -> None:
 
 def test_every_rule_for_host_programs_has_a_program_with_its_problem() -> None:
     planted = {rule for program in BROKEN for rule, _ in problems(program)}
-    host = {rule.id for rule in all_rules().values() if rule.on in ("host", "both") and rule.id not in ON_DEVICE_ONLY}
+    host = {
+        rule.id
+        for rule in all_rules().values()
+        if rule.on in ("host", "both") and rule.id not in ON_DEVICE_ONLY
+    }
     assert host == planted

@@ -65,7 +65,8 @@ def float64(evidence: Evidence) -> Iterator[Draft]:
                 else []
             ),
         ],
-        fix="Make tensors in float32: drop dtype=torch.float64 and .double(), and convert what comes from NumPy with "
+        fix="Make tensors in float32: drop dtype=torch.float64 and .double(), and convert what comes from "
+        "NumPy with "
         ".float() once.",
         edits=edits,
         confidence="medium",
@@ -125,7 +126,8 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
             title=f"{times} small products run one after the other",
             line=line,
             evidence=[
-                f"{times} products of {shape_text(left)} with {shape_text(right)} run on this line in a step; with what "
+                f"{times} products of {shape_text(left)} with {shape_text(right)} run on this line in a "
+                "step; with what "
                 f"is around them they take {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
                 f"One batched product was measured here to take {ratio:.2f} of the loop's time.",
@@ -167,10 +169,14 @@ def copy_before_product(evidence: Evidence) -> Iterator[Draft]:
     for line, matches in found.items():
         source = evidence.source(line)
         calls = source.methods_on(line.line, "contiguous") if source is not None else []
-        dropped = [
-            Change(call.node, source.script_text(call.node.func.value))  # type: ignore[attr-defined]
-            for call in calls
-        ] if source is not None else []
+        dropped = (
+            [
+                Change(call.node, source.script_text(call.node.func.value))  # type: ignore[attr-defined]
+                for call in calls
+            ]
+            if source is not None
+            else []
+        )
         draft = replacement(
             evidence,
             matches,
@@ -209,10 +215,12 @@ def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"Products in float32 take {duration(cost)} of a step of {duration(evidence.step_ns)} "
             f"({percent(cost / evidence.step_ns)}).",
-            f"A product of {shape_text(a)} with {shape_text(b)} was measured here to take {ratio:.2f} of that time in "
+            f"A product of {shape_text(a)} with {shape_text(b)} was measured here to take {ratio:.2f} of "
+            "that time in "
             "bfloat16, the conversion of its input included.",
         ],
-        fix="Run the forward pass under torch.autocast('cpu', dtype=torch.bfloat16), and compare the loss with float32's.",
+        fix="Run the forward pass under torch.autocast('cpu', dtype=torch.bfloat16), and compare the loss "
+        "with float32's.",
         edits=evidence.shrunk(rows, careful),
         least=evidence.shrunk(rows, min(1.0, ratio + 0.6 * (1 - ratio))),
         most=evidence.shrunk(rows, ratio),
@@ -245,7 +253,8 @@ def channels_first(evidence: Evidence) -> Iterator[Draft]:
         "y = x.detach().to(memory_format=torch.channels_last).requires_grad_()\n"
     )
     ratio = evidence.workbench.ratio(
-        setup, f"F.conv2d(x, w, padding={weight[-1] // 2}).sum().backward()",
+        setup,
+        f"F.conv2d(x, w, padding={weight[-1] // 2}).sum().backward()",
         f"F.conv2d(y, v, padding={weight[-1] // 2}).sum().backward()",
     )
     back = backward_of(evidence, rows)
@@ -258,7 +267,8 @@ def channels_first(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"{count(len(rows) / len(evidence.steps))} convolutions take {duration(cost)} of a step of "
             f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}), derivatives included.",
-            f"The largest, over {shape_text(image)}, was measured here to take {ratio:.2f} of its time in channels_last.",
+            f"The largest, over {shape_text(image)}, was measured here to take {ratio:.2f} of its time in "
+            "channels_last.",
         ],
         fix="model.to(memory_format=torch.channels_last) once, and the same for each batch.",
         edits=evidence.shrunk([*rows, *back], ratio),

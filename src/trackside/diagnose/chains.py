@@ -15,13 +15,53 @@ from trackside.profiling.line_stacks import Line
 from trackside.trace.model import Kind
 from trackside.trace.timeline import main_thread, outermost
 
-__all__ = ["VIEWS", "Match", "backward_of", "bench", "forward_ops", "numel", "replacement", "tensor_text"]
+__all__ = [
+    "VIEWS",
+    "Match",
+    "backward_of",
+    "bench",
+    "forward_named",
+    "forward_ops",
+    "numel",
+    "replacement",
+    "tensor_text",
+]
 
 VIEWS = frozenset(
     f"aten::{name}"
-    for name in "view reshape select slice unsqueeze squeeze transpose permute t expand unbind narrow split chunk "
-    "as_strided detach alias expand_as view_as flatten unflatten mT numpy_T T movedim swapaxes _unsafe_view "
-    "split_with_sizes size stride is_floating_point".split()
+    for name in [
+        "view",
+        "reshape",
+        "select",
+        "slice",
+        "unsqueeze",
+        "squeeze",
+        "transpose",
+        "permute",
+        "t",
+        "expand",
+        "unbind",
+        "narrow",
+        "split",
+        "chunk",
+        "as_strided",
+        "detach",
+        "alias",
+        "expand_as",
+        "view_as",
+        "flatten",
+        "unflatten",
+        "mT",
+        "numpy_T",
+        "T",
+        "movedim",
+        "swapaxes",
+        "_unsafe_view",
+        "split_with_sizes",
+        "size",
+        "stride",
+        "is_floating_point",
+    ]
 )
 """Operators that move no data (as a rule)."""
 _DTYPES = {
@@ -69,6 +109,12 @@ def forward_ops(evidence: Evidence) -> list[int]:
     return found
 
 
+def forward_named(evidence: Evidence, *names: str) -> list[int]:
+    """Those of the forward operators that have one of these names."""
+    wanted = set(names)
+    return [row for row in forward_ops(evidence) if evidence.name(row) in wanted]
+
+
 def backward_of(evidence: Evidence, rows: Iterable[int]) -> list[int]:
     """The derivatives of operators: the outermost rows of each."""
     forward = evidence.places.forward
@@ -108,7 +154,7 @@ def replacement(
     said: str,
     diff: str | None = None,
 ) -> Draft | None:
-    """A draft for all matches of one line, priced on the workbench by the costliest; None if it is not worth it.
+    """A draft for all matches of one line, priced on the workbench by the costliest; None if not worth it.
 
     Args:
         said: what was seen, for the evidence: "five operators over a tensor of".

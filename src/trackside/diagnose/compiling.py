@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 
 from trackside.diagnose.chains import backward_of, forward_ops, numel
 from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.patterns import is_pointwise
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.wording import count, duration, percent, shape_text
 from trackside.profiling.line_stacks import Line
@@ -16,13 +16,6 @@ __all__: list[str] = []
 _COMPILING = ("dynamo", "entire_frame_compile", "_compile.compile_inner (dynamo_timed)")
 _REGION = "Torch-Compiled Region: "
 _LOOKUPS = ("TorchDynamo Cache Lookup", "Pregraph bytecode")
-# What a graph cannot hold, by the names that Python and torch give it.
-_BREAKS = frozenset({"item", "tolist", "numpy", "cpu"})
-_POINTWISE = frozenset(
-    f"aten::{name}"
-    for name in "add sub mul div pow square tanh erf sigmoid exp log relu neg sqrt rsqrt abs sin cos clamp reciprocal silu "
-    "gelu softplus where maximum minimum addcmul leaky_relu elu rsub".split()
-)
 # Smaller tensors stay in a core's cache between two operators: there is little to win.
 _LARGE = 1 << 18
 _FEWEST = 3
@@ -42,8 +35,10 @@ def recompiling(evidence: Evidence) -> Iterator[Draft]:
         title="A function is compiled again and again",
         line=line,
         evidence=[
-            f"After the warm-up torch.compile still compiled {len(rows)} times in {len(evidence.steps)} steps: "
-            f"{duration(cost)} of a step of {duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
+            f"After the warm-up torch.compile still compiled {len(rows)} times in {len(evidence.steps)} "
+            "steps: "
+            f"{duration(cost)} of a step of {duration(evidence.step_ns)} "
+            f"({percent(cost / evidence.step_ns)}).",
         ],
         fix="Keep what is compiled for the same: pad shapes to a few sizes, mark those that vary with "
         "torch._dynamo.mark_dynamic, leave out dynamic=False, and pass changing numbers as tensors. "
@@ -56,63 +51,30 @@ def recompiling(evidence: Evidence) -> Iterator[Draft]:
 @rule("graph-break", "compile", item="compilation.graph-breaks")
 def graph_break(evidence: Evidence) -> Iterator[Draft]:
     """A compiled function that is cut into pieces by something its graph cannot hold."""
-    regions = [row for row in evidence.ops().tolist() if evidence.name(row).startswith(_REGION)]
-    found: dict[tuple[str, int], set[str]] = {}
-    for row in regions:
-        function = _function(evidence, evidence.places.caller(row))
-        if function is not None:
-            frame = evidence.name(row).removeprefix(_REGION).partition("/")[0]
-            found.setdefault(function, set()).add(frame)
-    for (file, first), frames in found.items():
-        line = _breaking(evidence, file, first)
-        if len(frames) < 2 or line is None:
-            continue
-        inside = [row for row in regions if _function(evidence, evidence.places.caller(row)) == (file, first)]
-        lookups = [
-            row
-            for row in evidence.ops(*_LOOKUPS).tolist()
-            if _function(evidence, evidence.places.caller(row)) == (file, first)
-        ]
-        extra = lookups[len(lookups) // len(frames) :]
-        cost = evidence.cost(extra) + evidence.python_ns({line})
+    # The rest of the function is a region of its own, inside the one that was left.
+    rest = [
+        row
+        for row in evidence.ops().tolist()
+        if evidence.name(row).startswith(_REGION) and evidence.under(row, _REGION)
+    ]
+    for line, regions in evidence.by_line(rest).items():
+        lookups = [row for row in evidence.ops(*_LOOKUPS).tolist() if evidence.places.caller(row) == line]
+        cost = evidence.cost(lookups) + evidence.python_ns({line})
         yield Draft(
             title="A compiled function is cut into pieces",
             line=line,
             evidence=[
-                f"One call runs {len(frames)} compiled pieces, {count(len(inside) / len(evidence.steps))} in a step; what lies "
-                f"between them takes {duration(cost)} of {duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}), "
-                "and nothing is fused across the cut.",
+                f"{count(len(regions) / len(evidence.steps))} times in a step a compiled function leaves "
+                "its graph on this line "
+                f"and enters another; that takes {duration(cost)} of {duration(evidence.step_ns)} "
+                f"({percent(cost / evidence.step_ns)}), and nothing is fused across the cut.",
             ],
-            fix="Take what the graph cannot hold out of the function; torch.compile(…, fullgraph=True) names each such place.",
-            edits=[*evidence.without(extra), *evidence.python_shrunk({line}, 0.1)],
+            fix="Take what the graph cannot hold out of the function; torch.compile(…, fullgraph=True) "
+            "names each such place.",
+            edits=[*evidence.without(lookups), *evidence.python_shrunk({line}, 0.1)],
             spread=0.45,
             confidence="low",
         )
-
-
-def _function(evidence: Evidence, line: Line | None) -> tuple[str, int] | None:
-    """File and first line of the function that a line stands in."""
-    source = evidence.source(line)
-    statement = source.statement(line.line) if source is not None and line is not None else None
-    if source is None or line is None or statement is None:
-        return None
-    if isinstance(statement, ast.FunctionDef):
-        return line.file, statement.lineno
-    function = source.script.function_around(statement)
-    return (line.file, function.lineno) if function is not None else None
-
-
-def _breaking(evidence: Evidence, file: str, first: int) -> Line | None:
-    """The first line of a function with something that no graph can hold."""
-    source = evidence.sources[file]
-    for call in source.script.calls:
-        function = source.script.function_around(call.node)
-        if function is None or function.lineno != first:
-            continue
-        printed = call.name == "print" and "print" not in source.script.bound
-        if printed or (call.method in _BREAKS and "." in call.name) or call.name.startswith("logging."):
-            return Line(file, call.node.lineno)
-    return None
 
 
 @rule(
@@ -129,7 +91,7 @@ def pointwise_chain(evidence: Evidence) -> Iterator[Draft]:
     while place < len(rows):
         shape = evidence.shape(rows[place])
         end = place
-        while end < len(rows) and evidence.name(rows[end]) in _POINTWISE and shape in evidence.inputs(rows[end]).shapes:
+        while end < len(rows) and is_pointwise(evidence, rows[end], shape):
             end += 1
         if numel(shape) >= _LARGE and end - place >= _FEWEST:
             chains.append(rows[place:end])
@@ -158,11 +120,14 @@ def _fused(evidence: Evidence, line: Line, chains: Sequence[Sequence[int]]) -> I
         title=f"{count(length)} operators in a row read and write the same large tensor",
         line=line,
         evidence=[
-            f"They move a tensor of {shape_text(shape)} {moved} times where {max(2, round(moved * left))} would do, and take "
-            f"{duration(cost)} of a step of {duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}), derivatives "
+            f"They move a tensor of {shape_text(shape)} {moved} times where {max(2, round(moved * left))} "
+            "would do, and take "
+            f"{duration(cost)} of a step of {duration(evidence.step_ns)} "
+            f"({percent(cost / evidence.step_ns)}), derivatives "
             "included.",
         ],
-        fix="Put them into one function and compile it: @torch.compile; or use in-place forms where autograd allows.",
+        fix="Put them into one function and compile it: @torch.compile; or use in-place forms where "
+        "autograd allows.",
         edits=evidence.shrunk([*every, *back], min(1.0, left + 0.15)),
         least=evidence.shrunk([*every, *back], min(1.0, left + 0.4)),
         most=evidence.shrunk([*every, *back], left),

@@ -10,11 +10,26 @@ from importlib import import_module
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import RULES, Draft, Rule
 from trackside.records.profile import Finding, Gain, Trust
+from trackside.trace.edits import Edit
 from trackside.trace.what_if import predict
 
 __all__ = ["FAMILIES", "LEAST_GAIN", "Diagnosis", "all_rules", "diagnose"]
 
-FAMILIES = ("host", "loading", "compiling", "arithmetic", "expressions", "training", "processor", "device")
+FAMILIES = (
+    "host",
+    "repeated",
+    "loading",
+    "compiling",
+    "arithmetic",
+    "expressions",
+    "products",
+    "training",
+    "processor",
+    "device",
+    "copies",
+    "kernels",
+    "distributed",
+)
 """Modules with rules."""
 # Below this a finding is not worth reading, nor would a comparison find it.
 LEAST_GAIN = 0.01
@@ -51,7 +66,8 @@ def all_rules() -> dict[str, Rule]:
 
 
 def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
-    """Ask every rule that speaks of this kind of program; findings that gain less than `least` are left out."""
+    """Ask every rule that speaks of this kind of program; findings that gain less than `least` are left "
+    "out."""
     priced: list[_Priced] = []
     failed: list[Trust] = []
     where = {"device", "both"} if evidence.has_device else {"host", "both"}
@@ -77,10 +93,8 @@ def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
 
 
 def _gain(evidence: Evidence, draft: Draft) -> Gain:
-    graph, before = evidence.traced.graph, evidence.before
-
-    def of(edits: Sequence[object] | None, otherwise: float) -> float:
-        return predict(graph, edits, before).gain if edits is not None else otherwise  # type: ignore[arg-type]
+    def of(edits: Sequence[Edit] | None, otherwise: float) -> float:
+        return _saved(evidence, edits, draft.rare) if edits is not None else otherwise
 
     mid = of(draft.edits, 0.0)
     low = min(of(draft.least, mid * (1 - draft.spread)), mid - _SURE)
@@ -93,6 +107,12 @@ def _gain(evidence: Evidence, draft: Draft) -> Gain:
     return Gain(low=max(0.0, low), mid=mid, high=min(high, 1.0))
 
 
+def _saved(evidence: Evidence, edits: Sequence[Edit], rare: bool) -> float:
+    if rare:
+        return predict(evidence.as_traced.graph, edits, evidence.before_as_traced).gain
+    return predict(evidence.traced.graph, edits, evidence.before).gain
+
+
 def _without_repeats(priced: list[_Priced]) -> list[_Priced]:
     """Without what a more particular rule says about the same line, and the same rule there twice."""
     found: dict[tuple[str, object], _Priced] = {}
@@ -102,16 +122,23 @@ def _without_repeats(priced: list[_Priced]) -> list[_Priced]:
             found[key] = one
     said = {(one.rule.id, one.draft.line) for one in found.values() if one.draft.line is not None}
     return [
-        one for one in found.values() if not any((other, one.draft.line) in said for other in one.rule.yields_to)
+        one
+        for one in found.values()
+        if not any((other, one.draft.line) in said for other in one.rule.yields_to)
     ]
 
 
 def _together(evidence: Evidence, kept: list[_Priced]) -> Gain | None:
     if not kept:
         return None
-    edits = [edit for one in kept for edit in one.draft.edits]
-    mid = predict(evidence.traced.graph, edits, evidence.before).gain
+    left = 1.0
+    for rare in (False, True):
+        edits = [edit for one in kept if one.draft.rare == rare for edit in one.draft.edits]
+        left *= 1 - _saved(evidence, edits, rare)
+    mid = 1 - left
     alone = sum(one.gain.mid for one in kept)
+    if alone <= 0:
+        return Gain(low=0.0, mid=0.0, high=max(one.gain.high for one in kept))
     low = mid * sum(one.gain.low for one in kept) / alone
     high = mid * sum(one.gain.high for one in kept) / alone
     return Gain(low=low, mid=mid, high=min(high, 1.0))

@@ -48,7 +48,9 @@ class Evidence:
     trace: Trace
     steps: Steps
     traced: TracedGraph
-    """At the pace of the untraced window."""
+    """At the pace of the untraced window, every step as steps usually are."""
+    as_traced: TracedGraph
+    """The same tasks with the times of the trace."""
     places: Places
     sources: Mapping[str, Source]
     command: tuple[str, ...]
@@ -63,6 +65,10 @@ class Evidence:
     @cached_property
     def before(self) -> Schedule:
         return schedule(self.traced.graph)
+
+    @cached_property
+    def before_as_traced(self) -> Schedule:
+        return schedule(self.as_traced.graph)
 
     @property
     def step_ns(self) -> float:
@@ -228,7 +234,7 @@ class Evidence:
         return edits + [ShrinkGaps(group, max(0.0, left)) for left, group in by_factor.items()]
 
     def ranges_ns(self, ranges: Ints) -> float:
-        """Nanoseconds of a step that a thread spends in these ranges."""
+        """Nanoseconds of a usual step that a thread spends in these ranges."""
         gaps = sum(share * float(self.traced.graph.gap_ns[task]) for task, share in self._gaps_in(ranges))
         return self.cost(self.within(self.ops(), ranges)) + gaps / max(1, len(self.steps))
 
@@ -242,7 +248,7 @@ class Evidence:
         }
         graph, traced = self.traced.graph, self.traced
         found = []
-        for task in np.flatnonzero(graph.gap_ns > 0).tolist():
+        for task in np.flatnonzero(self.as_traced.graph.gap_ns > 0).tolist():
             inside = lanes.get(int(graph.resource[task]))
             if inside is None:
                 continue
@@ -313,10 +319,12 @@ def gather(
     first = captured.window("A")
     files = {place.file for place in captured.attribution.known} if captured.attribution else set()
     sources = {file: source for file in sorted(files) if (source := read_source(file)) is not None}
+    as_traced = task_graph(trace, steps)
     return Evidence(
         trace=trace,
         steps=steps,
-        traced=_traced(trace, steps, first.step_ms * 1e6 if first is not None else None),
+        traced=_at_pace(as_traced, trace, steps, first.step_ms * 1e6 if first is not None else None),
+        as_traced=as_traced,
         places=Places(trace, steps, captured.attribution),
         sources=sources,
         command=tuple(command),
@@ -326,9 +334,8 @@ def gather(
     )
 
 
-def _traced(trace: Trace, steps: Steps, step_ns: float | None) -> TracedGraph:
-    found = typical(task_graph(trace, steps), trace, steps)
+def _at_pace(traced: TracedGraph, trace: Trace, steps: Steps, step_ns: float | None) -> TracedGraph:
+    usual = typical(traced, trace, steps)
     if step_ns is None:
-        return found
-    on_host = np.flatnonzero(~np.isin(found.row, trace.on_device))
-    return at_pace(found, on_host, step_ns)
+        return usual
+    return at_pace(usual, np.flatnonzero(~np.isin(usual.row, trace.on_device)), step_ns)

@@ -9,11 +9,10 @@ import numpy as np
 
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.source import Source
+from trackside.diagnose.source import Change, Source
 from trackside.diagnose.wording import count, duration, percent
 from trackside.machine.doctor.script import Argument, Call
 from trackside.profiling.line_stacks import Line
-from trackside.trace.model import Ints
 
 __all__: list[str] = []
 
@@ -47,7 +46,8 @@ def loading_in_the_loop(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"Making a batch takes {duration(load)} of a step of {duration(evidence.step_ns)} "
             f"({percent(load / evidence.step_ns)}), in which nothing is computed.",
-            f"The rest of the step takes {duration(rest)}: {workers} worker{'s' if workers > 1 else ''} on the "
+            f"The rest of the step takes {duration(rest)}: {workers} worker{'s' if workers > 1 else ''} on "
+            "the "
             f"{evidence.machine.cpus} processors can make the next batch meanwhile.",
         ],
         fix=f"Give the DataLoader num_workers={workers} and persistent_workers=True.",
@@ -59,7 +59,9 @@ def loading_in_the_loop(evidence: Evidence) -> Iterator[Draft]:
 
 
 def _loader_calls(evidence: Evidence) -> list[tuple[Source, Call]]:
-    return [(source, call) for source in evidence.sources.values() for call in source.script.exactly(*_LOADER)]
+    return [
+        (source, call) for source in evidence.sources.values() for call in source.script.exactly(*_LOADER)
+    ]
 
 
 def _with_workers(calls: list[tuple[Source, Call]], workers: int) -> str | None:
@@ -73,8 +75,6 @@ def _with_workers(calls: list[tuple[Source, Call]], workers: int) -> str | None:
         if one.arg not in ("num_workers", "persistent_workers")
     ]
     words += [f"num_workers={workers}", "persistent_workers=True"]
-    from trackside.diagnose.source import Change
-
     return source.diff([Change(call.node, f"{ast.unparse(call.node.func)}({', '.join(words)})")])
 
 
@@ -91,7 +91,8 @@ def samples_one_by_one(evidence: Evidence) -> Iterator[Draft]:
     tensors = max(1, round(len(stacks) / len(ranges)))
     samples = round(per_batch / tensors)
     setup = (
-        f"from torch.utils.data import DataLoader, TensorDataset\ndata = [torch.rand({shape}) for _ in range({tensors})]\n"
+        f"from torch.utils.data import DataLoader, TensorDataset\ndata = [torch.rand({shape}) for _ in "
+        f"range({tensors})]\n"
         f"whole = TensorDataset(*data); order = torch.randperm({shape[0]})[:{samples}].tolist()\n"
         "collate = torch.utils.data.default_collate\n"
     )
@@ -131,10 +132,10 @@ def workers_started_again(evidence: Evidence) -> Iterator[Draft]:
     if not len(first) or len(first) > len(ranges) / 2:
         return
     line = evidence.places.caller(int(ranges[0]))
-    starting = evidence.python_ns({line}) if line is not None else 0.0
-    waited = evidence.ranges_ns(first)
-    cost = waited + starting
-    if cost < 0.03 * evidence.step_ns:
+    waited = float(lengths[lengths >= 5 * max(usual, 1_000)].mean()) - usual
+    step = evidence.before_as_traced.step_ns
+    cost = waited * len(first) / len(ranges)
+    if cost < 0.03 * step:
         return
     source, call = calls[0]
     own: set[Line] = {line} if line is not None else set()
@@ -142,17 +143,17 @@ def workers_started_again(evidence: Evidence) -> Iterator[Draft]:
         title="Loader workers are started again for every epoch",
         line=line,
         evidence=[
-            f"{len(first)} of {len(ranges)} batches were waited for {duration(float(np.median(evidence.trace.duration[first])))}, "
-            f"the others {duration(usual)}: the first ones of an epoch.",
-            f"Starting workers and waiting for their first batch takes {duration(cost)} of a step of "
-            f"{duration(evidence.step_ns)} on average ({percent(cost / evidence.step_ns)}).",
+            f"{len(first)} of {len(ranges)} batches were waited for {duration(waited + usual)}, the others "
+            f"{duration(usual)}: the first ones of an epoch.",
+            f"That is {duration(cost)} of a step of {duration(step)} on average ({percent(cost / step)}).",
         ],
         fix="Give the DataLoader persistent_workers=True.",
         edits=[
-            *evidence.ranges_shrunk(first, min(1.0, usual / float(np.median(evidence.trace.duration[first])))),
-            *evidence.python_shrunk(own, 0.2),
+            *evidence.ranges_shrunk(first, min(1.0, usual / (waited + usual))),
+            *evidence.python_shrunk(own, 0.3),
         ],
         least=evidence.ranges_shrunk(first, 0.5),
+        rare=True,
         diff=source.diff([source.with_argument(call, "persistent_workers", "True")]),
     )
 
@@ -162,7 +163,3 @@ def _ends_workers(source: Source, call: Call) -> bool:
     return workers not in (0, Argument.ABSENT) and source.script.read(
         call.expression("persistent_workers")
     ) in (False, Argument.ABSENT)
-
-
-def _ranges(rows: Ints) -> list[int]:
-    return [int(row) for row in rows]

@@ -1,4 +1,5 @@
-"""A traced graph at the program's usual pace: without single hiccups, and without what tracing itself took."""
+"""A traced graph at the program's usual pace: without single hiccups, and without what tracing itself "
+"took."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ _FEWEST_STEPS = 3
 def typical(traced: TracedGraph, trace: Trace, steps: Steps) -> TracedGraph:
     """The graph with each task as long as its likes in the other steps are in the middle.
 
-    A machine that others use too stops a thread for milliseconds now and then. Only threads and streams that do the
-    same in every step can be put right.
+    A machine that others use too stops a thread for milliseconds now and then. Only threads and streams that
+    do the same in every step can be put right.
     """
     if len(steps) < _FEWEST_STEPS:
         return traced

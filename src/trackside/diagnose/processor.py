@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trackside.diagnose.chains import numel
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
+from trackside.diagnose.source import Change
 from trackside.diagnose.wording import duration, percent, shape_text
 from trackside.profiling.line_stacks import Line
 from trackside.trace.edits import Edit, Scale
@@ -43,7 +44,8 @@ def threads(evidence: Evidence) -> Iterator[Draft]:
         cost = evidence.cost(rows)
         total += cost
         told.append(
-            f"A product of {shape_text(a)} with {shape_text(b)} ({percent(cost / evidence.step_ns)} of the step) was "
+            f"A product of {shape_text(a)} with {shape_text(b)} ({percent(cost / evidence.step_ns)} of the "
+            "step) was "
             f"measured here to take {ratio:.2f} of its time with {cpus} threads."
         )
         edits.append(Scale(evidence.tasks(rows), min(1.0, ratio)))
@@ -51,8 +53,6 @@ def threads(evidence: Evidence) -> Iterator[Draft]:
         return
     source = evidence.source(line)
     calls = source.torch_calls_on(line.line, "set_num_threads") if source is not None else []
-    from trackside.diagnose.source import Change
-
     yield Draft(
         title=f"The program uses {now} thread{'s' if now != 1 else ''} on {cpus} processors",
         line=line,
@@ -60,7 +60,9 @@ def threads(evidence: Evidence) -> Iterator[Draft]:
         fix=f"Leave out torch.set_num_threads({now}), or set it to {cpus}.",
         edits=edits,
         spread=0.35,
-        diff=source.diff([Change(call.node.args[0], str(cpus)) for call in calls]) if source is not None else None,
+        diff=source.diff([Change(call.node.args[0], str(cpus)) for call in calls])
+        if source is not None
+        else None,
     )
 
 

@@ -1,4 +1,5 @@
-"""A rule and what it hands in; the list of all rules is filled as the modules of the families are imported."""
+"""A rule and what it hands in; the list of all rules is filled as the modules of the families are "
+"imported."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ class Draft:
     most: Sequence[Edit] | None = None
     spread: float = 0.3
     """How far the gain may lie from the estimate, as a share of it."""
+    rare: bool = False
+    """Whether it costs single steps only: then steps count as they were, and not as they usually are."""
     confidence: Confidence = "medium"
     diff: str | None = None
 

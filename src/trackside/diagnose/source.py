@@ -210,7 +210,11 @@ def _grown(statement: ast.stmt) -> str | None:
         return None
     target, left = statement.targets[0], statement.value.left
     same = isinstance(target, ast.Name) and isinstance(left, ast.Name) and target.id == left.id
-    return target.id if same and isinstance(target, ast.Name) and isinstance(statement.value.op, ast.Add) else None
+    return (
+        target.id
+        if same and isinstance(target, ast.Name) and isinstance(statement.value.op, ast.Add)
+        else None
+    )
 
 
 def _stores(loop: ast.AST) -> set[str]:

@@ -22,13 +22,21 @@ __all__: list[str] = []
 
 _STEP = "Optimizer.step#"
 # Optimizers with `fused=True`, and the operator of their plain loop that runs once for each parameter.
-_FUSED = {"Adam": "aten::addcdiv_", "AdamW": "aten::addcdiv_", "Adagrad": "aten::addcdiv_", "SGD": "aten::add_"}
+_FUSED = {
+    "Adam": "aten::addcdiv_",
+    "AdamW": "aten::addcdiv_",
+    "Adagrad": "aten::addcdiv_",
+    "SGD": "aten::add_",
+}
 _IN_PLACE = {
     "aten::lerp_": ("a.lerp_(b, 0.1)", "torch._foreach_lerp_(xs, ys, 0.1)"),
     "aten::mul_": ("a.mul_(0.99)", "torch._foreach_mul_(xs, 0.99)"),
     "aten::add_": ("a.add_(b, alpha=0.01)", "torch._foreach_add_(xs, ys, alpha=0.01)"),
     "aten::copy_": ("a.copy_(b)", "torch._foreach_copy_(xs, ys)"),
-    "aten::clamp_": ("a.clamp_(-1, 1)", "torch._foreach_clamp_min_(xs, -1); torch._foreach_clamp_max_(xs, 1)"),
+    "aten::clamp_": (
+        "a.clamp_(-1, 1)",
+        "torch._foreach_clamp_min_(xs, -1); torch._foreach_clamp_max_(xs, 1)",
+    ),
 }
 _FEWEST_TENSORS = 8
 
@@ -115,7 +123,9 @@ def zero_grad_fills(evidence: Evidence) -> Iterator[Draft]:
         if source is None or not calls:
             continue
         # With nothing to add to, autograd hands the new gradient over as it is.
-        added = [row for row in evidence.ops("aten::add_").tolist() if evidence.under(row, "torch::autograd::Acc")]
+        added = [
+            row for row in evidence.ops("aten::add_").tolist() if evidence.under(row, "torch::autograd::Acc")
+        ]
         several = max(1, round(len(added) / len(fills)))
         cost = evidence.cost([*fills, *added])
         told = [call for call in calls if call.has("set_to_none")]
@@ -128,19 +138,24 @@ def zero_grad_fills(evidence: Evidence) -> Iterator[Draft]:
                 f"Both take {duration(cost)} of a step of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
             ],
-            fix="Leave out set_to_none=False: then gradients are dropped, and the first of the next step is kept "
+            fix="Leave out set_to_none=False: then gradients are dropped, and the first of the next step "
+            "is kept "
             "as it comes.",
             edits=[*evidence.without(fills), *evidence.shrunk(added, 1 - 1 / several)],
             least=evidence.without(fills),
             confidence="high",
-            diff=source.diff([source.without_argument(call, "set_to_none") for call in told]) if told else None,
+            diff=source.diff([source.without_argument(call, "set_to_none") for call in told])
+            if told
+            else None,
         )
 
 
 @rule("anomaly-mode", "training", item="pytorch.anomaly-mode")
 def anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     """Autograd's anomaly detection left on: a stack trace for every operator, a check of every gradient."""
-    checks = [row for row in evidence.ops("aten::isnan", "aten::_is_any_true").tolist() if evidence.in_backward[row]]
+    checks = [
+        row for row in evidence.ops("aten::isnan", "aten::_is_any_true").tolist() if evidence.in_backward[row]
+    ]
     calls = _calls(evidence, "torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly")
     if len(checks) < 4 * len(evidence.steps) or not calls:
         return
@@ -152,16 +167,20 @@ def anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     tasks = evidence.traced.tasks_of(np.array(made, np.int64))
     edits.append(_shorter_by(evidence, tasks, per_node))
     source = evidence.source(line)
-    keeps = source.diff([_replaced(call, "torch.autograd.set_detect_anomaly(False)")]) if source is not None and (
-        call.name.endswith("set_detect_anomaly")
-    ) else None
+    keeps = (
+        source.diff([_replaced(call, "torch.autograd.set_detect_anomaly(False)")])
+        if source is not None and (call.name.endswith("set_detect_anomaly"))
+        else None
+    )
     yield Draft(
         title="Autograd's anomaly detection is on",
         line=line,
         evidence=[
-            f"{count(len(checks) / len(evidence.steps))} checks for NaN run in the backward pass of a step and take "
+            f"{count(len(checks) / len(evidence.steps))} checks for NaN run in the backward pass of a step "
+            "and take "
             f"{duration(evidence.cost(checks))}.",
-            f"{count(len(made) / len(evidence.steps))} operators of a step write down a stack trace; one takes about "
+            f"{count(len(made) / len(evidence.steps))} operators of a step write down a stack trace; one "
+            "takes about "
             f"{duration(per_node)} here.",
         ],
         fix="Switch it off once the NaN is found.",
@@ -173,7 +192,9 @@ def anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
 
 def _anomaly_ns(evidence: Evidence) -> float:
     """What anomaly detection adds to an operator that autograd records."""
-    setup = "x = torch.rand(8, requires_grad=True)\ndef f():\n    y = x\n    for _ in range(20): y = y * 1.5\n"
+    setup = (
+        "x = torch.rand(8, requires_grad=True)\ndef f():\n    y = x\n    for _ in range(20): y = y * 1.5\n"
+    )
     on = "with torch.autograd.detect_anomaly(check_nan=False): f()"
     found = evidence.workbench.times(setup, "f()", on) if evidence.workbench is not None else None
     return max(0.0, found[1] - found[0]) / 20 * 1e9 if found else 20_000.0
@@ -203,7 +224,9 @@ def _replaced(call: Call, text: str) -> Change:
 @rule("recomputed-activations", "training", item="training.activation-checkpointing")
 def recomputed_activations(evidence: Evidence) -> Iterator[Draft]:
     """Activation checkpointing, which computes the forward pass twice, where there is memory to spare."""
-    calls = _calls(evidence, "torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
+    calls = _calls(
+        evidence, "torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential"
+    )
     free = evidence.machine.memory_free
     if not calls or (free is not None and free < 0.2):
         return
@@ -217,12 +240,17 @@ def recomputed_activations(evidence: Evidence) -> Iterator[Draft]:
     if len(rows) < 2 * len(evidence.steps):
         return
     cost = evidence.cost(rows)
-    known = f"{percent(free)} of the memory is free" if free is not None else "how much memory is free is not known"
+    known = (
+        f"{percent(free)} of the memory is free"
+        if free is not None
+        else "how much memory is free is not known"
+    )
     yield Draft(
         title="The forward pass is computed a second time, for memory that is not needed",
         line=calls[0][0],
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} operators of the forward pass run again during the backward "
+            f"{count(len(rows) / len(evidence.steps))} operators of the forward pass run again during the "
+            "backward "
             f"pass and take {duration(cost)} of a step of {duration(evidence.step_ns)} "
             f"({percent(cost / evidence.step_ns)}).",
             f"Meanwhile {known}.",
@@ -247,7 +275,9 @@ def unused_graph(evidence: Evidence) -> Iterator[Draft]:
     by_line = evidence.by_line(idle)
     for line, rows in by_line.items():
         source = evidence.source(line)
-        function = source.script.function_around(source.statement(line.line) or ast.Pass()) if source else None
+        function = (
+            source.script.function_around(source.statement(line.line) or ast.Pass()) if source else None
+        )
         groups.setdefault((line.file, function.lineno if function else 0), []).extend(rows)
     per_op = _recording_ns(evidence)
     for (file, _), rows in groups.items():
@@ -259,11 +289,13 @@ def unused_graph(evidence: Evidence) -> Iterator[Draft]:
             title="Autograd records operators whose derivative is never taken",
             line=first,
             evidence=[
-                f"{count(len(rows) / len(evidence.steps))} operators of a step are recorded for a backward pass "
+                f"{count(len(rows) / len(evidence.steps))} operators of a step are recorded for a backward "
+                "pass "
                 "that never runs through them.",
                 f"Recording one takes about {duration(per_op)} here, and keeps its inputs in memory.",
             ],
-            fix="Run this part under torch.inference_mode(), or torch.no_grad() where its results meet autograd again.",
+            fix="Run this part under torch.inference_mode(), or torch.no_grad() where its results meet "
+            "autograd again.",
             edits=[_shorter_by(evidence, tasks, per_op)],
             least=[_shorter_by(evidence, tasks, per_op / 2)],
             most=[_shorter_by(evidence, tasks, per_op * 2)],
@@ -311,7 +343,9 @@ def parameters_in_python(evidence: Evidence) -> Iterator[Draft]:
         if _indexes(evidence, line) > len(every) / 2:
             continue
         names = sorted({evidence.name(row) for row in per_step})
-        setup = f"xs = [torch.rand(s) for s in {shapes[: len(shapes) // len(names)]}]; ys = [x * 0.5 for x in xs]"
+        setup = (
+            f"xs = [torch.rand(s) for s in {shapes[: len(shapes) // len(names)]}]; ys = [x * 0.5 for x in xs]"
+        )
         old = "for a, b in zip(xs, ys):\n" + "\n".join(f"    {_IN_PLACE[name][0]}" for name in names)
         new = "\n".join(_IN_PLACE[name][1] for name in names)
         ratio = evidence.workbench.ratio(f"torch.set_grad_enabled(False)\n{setup}", old, new)
@@ -323,10 +357,12 @@ def parameters_in_python(evidence: Evidence) -> Iterator[Draft]:
             title=f"{len(per_step)} tensors are changed one after the other in Python",
             line=line,
             evidence=[
-                f"{count(len(every) / len(evidence.steps))} in-place operators of this line take {duration(cost)} of a "
+                f"{count(len(every) / len(evidence.steps))} in-place operators of this line take "
+                f"{duration(cost)} of a "
                 f"step of {duration(evidence.step_ns)}, the loop's Python included "
                 f"({percent(cost / evidence.step_ns)}).",
-                f"On tensors of these shapes the grouped call was measured here to take {ratio:.2f} of the time.",
+                f"On tensors of these shapes the grouped call was measured here to take {ratio:.2f} of the "
+                "time.",
             ],
             fix=f"Collect the tensors in lists once and change them together: {called}.",
             edits=evidence.shrunk(every, ratio, python=ratio),

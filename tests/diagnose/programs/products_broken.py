@@ -17,6 +17,7 @@ points, others = torch.randn(200, 16), torch.randn(200, 16)
 scores = torch.randn(24, 1000)
 bias = torch.randn(1, 600)
 plane = torch.randn(400, 600)
+tall, thin = torch.randn(800, 400), torch.randn(800, 4)
 for _ in range(22):
     picked = torch.nn.functional.one_hot(chosen, 1000).float() @ table  # problem: one-hot-product
     scaled = torch.diag(scale) @ wide  # problem: diagonal-product
@@ -26,7 +27,7 @@ for _ in range(22):
     distances = (points[:, None] - others[None]).pow(2).sum(-1)  # problem: broadcast-distance
     best = torch.sort(scores, dim=-1, descending=True)[0][:, :10]  # problem: sort-for-few
     lifted = bias.repeat(400, 1) * plane  # problem: materialised-repeat
-    turned = wide.t().contiguous() @ first  # problem: copy-before-product
+    turned = tall.t().contiguous() @ thin  # problem: copy-before-product
     loss = layer(batch).square().mean()
     optimizer.zero_grad()
     loss.backward()

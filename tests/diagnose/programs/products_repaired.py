@@ -17,6 +17,7 @@ points, others = torch.randn(200, 16), torch.randn(200, 16)
 scores = torch.randn(24, 1000)
 bias = torch.randn(1, 600)
 plane = torch.randn(400, 600)
+tall, thin = torch.randn(800, 400), torch.randn(800, 4)
 for _ in range(22):
     picked = table[chosen]
     scaled = scale[:, None] * wide
@@ -26,7 +27,7 @@ for _ in range(22):
     distances = torch.cdist(points, others).pow(2)
     best = torch.topk(scores, 10).values
     lifted = bias * plane
-    turned = wide.t() @ first
+    turned = tall.t() @ thin
     loss = layer(batch).square().mean()
     optimizer.zero_grad()
     loss.backward()
