@@ -221,7 +221,7 @@ def made(path: Path, problem: Callable[[Step], None]) -> Path:
         start += step.length
     document = maker.text().replace(
         '"schemaVersion": 1',
-        '"schemaVersion": 1, "deviceProperties": [{"id": %d, "name": "NVIDIA H200"}]' % DEVICE,
+        f'"schemaVersion": 1, "deviceProperties": [{{"id": {DEVICE}, "name": "NVIDIA H200"}}]',
     )
     path.write_text(document)
     return path

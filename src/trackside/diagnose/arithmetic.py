@@ -11,7 +11,6 @@ from trackside.diagnose.chains import (
     Match,
     backward_of,
     bench,
-    forward_ops,
     numel,
     replacement,
     tensor_text,
@@ -97,7 +96,7 @@ def _single_ratio(evidence: Evidence, products: Sequence[int]) -> float:
 @rule("looped-products", "arithmetic", item="pytorch.python-loops")
 def looped_products(evidence: Evidence) -> Iterator[Draft]:
     """Many small products of like matrices in a loop, where one batched product would do."""
-    rows = [row for row in forward_ops(evidence) if evidence.name(row) in ("aten::matmul", "aten::mm")]
+    rows = [row for row in evidence.forward_ops if evidence.name(row) in ("aten::matmul", "aten::mm")]
     for line, products in evidence.by_line(rows).items():
         source = evidence.source(line)
         loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
@@ -117,7 +116,7 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
         )
         ratio = bench(evidence, match, grads=bool(backward_of(evidence, products)))
         own = {line, *(Line(line.file, loop.lineno) for loop in loops[:1])}
-        inner = [row for row in forward_ops(evidence) if evidence.places.caller(row) in own]
+        inner = [row for row in evidence.forward_ops if evidence.places.caller(row) in own]
         back = backward_of(evidence, inner)
         cost = evidence.cost([*inner, *back]) + evidence.python_ns(own)
         if ratio is None or ratio > 0.9:
@@ -141,7 +140,7 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
 @rule("copy-before-product", "arithmetic", item="pytorch.channels-last")
 def copy_before_product(evidence: Evidence) -> Iterator[Draft]:
     """A transposed matrix copied with .contiguous() before a product, which reads either layout."""
-    rows = forward_ops(evidence)
+    rows = evidence.forward_ops
     found: dict[Line, list[Match]] = {}
     for place, row in enumerate(rows[:-1]):
         shape = evidence.shape(row)
@@ -239,7 +238,7 @@ def _operations(shapes: Sequence[tuple[int, ...]]) -> int:
 @rule("channels-first", "arithmetic", item="pytorch.channels-last", on="host")
 def channels_first(evidence: Evidence) -> Iterator[Draft]:
     """Convolutions over images that lie channel by channel, where this machine is faster pixel by pixel."""
-    rows = [row for row in forward_ops(evidence) if evidence.name(row) == "aten::conv2d"]
+    rows = [row for row in evidence.forward_ops if evidence.name(row) == "aten::conv2d"]
     if not rows or any(_says_channels_last(source.script.nodes) for source in evidence.sources.values()):
         return
     row = max(rows, key=lambda one: evidence.cost([one]))

@@ -6,14 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft
 from trackside.diagnose.wording import count, duration, percent, shape_text
 from trackside.profiling.line_stacks import Line
-from trackside.trace.model import Kind
-from trackside.trace.timeline import main_thread, outermost
 
 __all__ = [
     "VIEWS",
@@ -21,7 +17,6 @@ __all__ = [
     "backward_of",
     "bench",
     "forward_named",
-    "forward_ops",
     "numel",
     "replacement",
     "tensor_text",
@@ -97,32 +92,16 @@ def tensor_text(shape: Sequence[int], kind: str = "float") -> str:
     return f"torch.rand({tuple(shape)}).to({dtype}).add_(0.1)"
 
 
-def forward_ops(evidence: Evidence) -> list[int]:
-    """Outermost operators of the main thread, in order, without derivatives, optimizer and loading."""
-    trace = evidence.trace
-    rows = outermost(trace, trace.of(Kind.OP))
-    rows = np.intersect1d(rows, evidence.ops())
-    rows = rows[(trace.lane[rows] == main_thread(trace)) & ~evidence.in_backward[rows]]
-    for prefix in ("Optimizer.", "enumerate(DataLoader)#"):
-        rows = np.setdiff1d(rows, evidence.within(rows, evidence.annotations(prefix)))
-    found: list[int] = rows.tolist()
-    return found
-
-
 def forward_named(evidence: Evidence, *names: str) -> list[int]:
     """Those of the forward operators that have one of these names."""
     wanted = set(names)
-    return [row for row in forward_ops(evidence) if evidence.name(row) in wanted]
+    return [row for row in evidence.forward_ops if evidence.name(row) in wanted]
 
 
 def backward_of(evidence: Evidence, rows: Iterable[int]) -> list[int]:
     """The derivatives of operators: the outermost rows of each."""
-    forward = evidence.places.forward
-    inner = evidence.closure(list(rows))
-    found = np.flatnonzero(np.isin(forward, inner) & (evidence.trace.kind == Kind.OP))
-    found = found[~np.isin(evidence.places.inside[found], found)]
-    result: list[int] = np.intersect1d(found, evidence.ops()).tolist()
-    return result
+    derivatives = evidence.derivatives
+    return sorted({row for inner in evidence.closure(rows).tolist() for row in derivatives.get(inner, ())})
 
 
 def bench(evidence: Evidence, match: Match, grads: bool) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trackside.diagnose.chains import backward_of, forward_ops, numel
+from trackside.diagnose.chains import backward_of, numel
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.patterns import is_pointwise
 from trackside.diagnose.rule import Draft, rule
@@ -85,7 +85,7 @@ def graph_break(evidence: Evidence) -> Iterator[Draft]:
 )
 def pointwise_chain(evidence: Evidence) -> Iterator[Draft]:
     """Several operators in a row that each read and write the same large tensor."""
-    rows = forward_ops(evidence)
+    rows = evidence.forward_ops
     chains: list[list[int]] = []
     place = 0
     while place < len(rows):

@@ -15,7 +15,7 @@ from trackside.diagnose.on_device import (
 )
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.wording import count, duration, percent
-from trackside.trace.edits import Move, Remove, Scale
+from trackside.trace.edits import Remove, Scale
 from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of
 from trackside.trace.model import Kind
@@ -68,7 +68,14 @@ def exposed_copy(evidence: Evidence) -> Iterator[Draft]:
     exposed = copying.within(begin, end).minus(computing).total
     if exposed < 0.02 * (end - begin):
         return
-    free = int(evidence.traced.graph.resource.max()) + 1
+    hidden = 1 - exposed / max(1, copying.within(begin, end).total)
+    tasks = evidence.traced.tasks_of(rows)
+    calls = launch_of(evidence.trace, rows)
+    waits = np.intersect1d(
+        evidence.closure(np.unique(evidence.outer[calls[calls >= 0]])),
+        np.flatnonzero(evidence.trace.named(*SYNCS)),
+    )
+    ahead = Remove(evidence.traced.tasks_of(waits))
     yield Draft(
         title="The device waits for its next batch to be copied",
         line=busiest_line(evidence, launch_of(evidence.trace, rows)),
@@ -80,7 +87,9 @@ def exposed_copy(evidence: Evidence) -> Iterator[Draft]:
         fix="Copy the next batch on a stream of its own while this one is computed: with "
         "torch.cuda.stream(side): "
         "batch = batch.to(device, non_blocking=True).",
-        edits=[Move(evidence.traced.tasks_of(rows), free)],
+        # What hides behind the step before takes no time of this one.
+        edits=[ahead, Scale(tasks, max(0.0, hidden))],
+        least=[ahead, Scale(tasks, 0.5 + max(0.0, hidden) / 2)],
         confidence="medium",
     )
 

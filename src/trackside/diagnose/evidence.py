@@ -21,6 +21,7 @@ from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, OpInputs, Trace
 from trackside.trace.schedule import Schedule, schedule
 from trackside.trace.steps import Steps, find_steps
+from trackside.trace.timeline import main_thread, outermost
 
 __all__ = ["Evidence", "Machine", "gather"]
 
@@ -154,27 +155,77 @@ class Evidence:
             found[row] |= found[inside[row]]
         return found
 
+    @cached_property
+    def forward_ops(self) -> list[int]:
+        """Outermost operators of the main thread, in order, without derivatives, optimizer and loading."""
+        trace = self.trace
+        rows = np.intersect1d(outermost(trace, trace.of(Kind.OP)), self.ops())
+        rows = rows[(trace.lane[rows] == main_thread(trace)) & ~self.in_backward[rows]]
+        for prefix in ("Optimizer.", "enumerate(DataLoader)#"):
+            rows = np.setdiff1d(rows, self.within(rows, self.annotations(prefix)))
+        found: list[int] = rows.tolist()
+        return found
+
+    @cached_property
+    def derivatives(self) -> dict[int, list[int]]:
+        """For an operator the outermost rows of its derivative."""
+        forward, inside = self.places.forward, self.places.inside
+        rows = self.ops()
+        rows = rows[forward[rows] >= 0]
+        around = np.where(inside[rows] >= 0, forward[inside[rows]], -1)
+        found: dict[int, list[int]] = {}
+        for row in rows[around != forward[rows]].tolist():
+            found.setdefault(int(forward[row]), []).append(row)
+        return found
+
+    @cached_property
+    def by_caller(self) -> dict[Line, list[int]]:
+        """The forward operators by the line that was running."""
+        found: dict[Line, list[int]] = {}
+        for row in self.forward_ops:
+            line = self.places.caller(row)
+            if line is not None:
+                found.setdefault(line, []).append(row)
+        return found
+
     # -- time and edits ------------------------------------------------------------------------------
+
+    @cached_property
+    def _below(self) -> dict[int, list[int]]:
+        """For each row what lies directly in it, and what it launched on a device."""
+        found: dict[int, list[int]] = {}
+        inside = self.places.inside
+        rows = np.flatnonzero(inside >= 0)
+        above = [*inside[rows].tolist(), *launch_of(self.trace, self.trace.on_device).tolist()]
+        for row, holder in zip([*rows.tolist(), *self.trace.on_device.tolist()], above, strict=True):
+            if holder >= 0:
+                found.setdefault(holder, []).append(row)
+        return found
 
     def closure(self, rows: Iterable[int] | Ints) -> Ints:
         """Rows with all that runs inside them, and what they launch on a device."""
-        inside = self.places.inside
-        found = np.zeros(len(self.trace) + 1, np.bool_)
-        found[np.fromiter(rows, np.int64)] = True
-        while True:
-            grown = found[:-1] | found[inside]
-            if (grown == found[:-1]).all():
-                break
-            found[:-1] = grown
-        device = self.trace.on_device
-        if len(device):
-            calls = launch_of(self.trace, device)
-            found[device[(calls >= 0) & found[np.maximum(calls, 0)]]] = True
-        return np.flatnonzero(found[:-1])
+        found: set[int] = set()
+        waiting = [int(row) for row in rows]
+        while waiting:
+            row = waiting.pop()
+            if row not in found:
+                found.add(row)
+                waiting += self._below.get(row, ())
+        return np.array(sorted(found), np.int64)
+
+    @cached_property
+    def _tasks_of_row(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for task, row in enumerate(self.traced.row.tolist()):
+            found.setdefault(row, []).append(task)
+        return found
 
     def tasks(self, rows: Iterable[int] | Ints) -> Ints:
         """Tasks of rows and of all inside them."""
-        return self.traced.tasks_of(self.closure(rows))
+        known = self._tasks_of_row
+        return np.array(
+            [task for row in self.closure(rows).tolist() for task in known.get(row, ())], np.int64
+        )
 
     def cost(self, rows: Iterable[int] | Ints) -> float:
         """Nanoseconds of a step that rows take on their threads and streams, at the untraced pace."""
@@ -262,10 +313,7 @@ class Evidence:
 
     @cached_property
     def _first_task(self) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for task, row in enumerate(self.traced.row.tolist()):
-            found.setdefault(row, task)
-        return found
+        return {row: tasks[0] for row, tasks in self._tasks_of_row.items()}
 
     # -- lines ---------------------------------------------------------------------------------------
 

@@ -6,7 +6,9 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-from trackside.diagnose.chains import VIEWS, backward_of, forward_named, forward_ops
+import numpy as np
+
+from trackside.diagnose.chains import VIEWS, backward_of, forward_named
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import AnyLoop, Change, Source
@@ -36,7 +38,7 @@ _DISPATCH_NS = 1_500.0
 def python_loop(evidence: Evidence) -> Iterator[Draft]:
     """A loop in Python over slices of a tensor, each turn with small operators of its own."""
     for source, loop, lines in _loops(evidence):
-        rows = [row for row in forward_ops(evidence) if evidence.places.caller(row) in lines]
+        rows = [row for row in evidence.forward_ops if evidence.places.caller(row) in lines]
         if not rows or source.carries(loop):
             continue
         counts = Counter(evidence.name(row) for row in rows)
@@ -76,17 +78,11 @@ def _loops(evidence: Evidence) -> Iterator[tuple[Source, AnyLoop, set[Line]]]:
     for line in evidence.lines:
         source = evidence.source(line)
         loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
-        if source is not None and loops and _in_steps(evidence, source, line):
+        if source is not None and loops:
             loop = loops[0]
             key = line.file, loop.lineno, loop.col_offset
             found.setdefault(key, (source, loop, set()))[2].add(line)
     yield from found.values()
-
-
-def _in_steps(evidence: Evidence, source: Source, line: Line) -> bool:
-    """Whether a line belongs to steps: not to a loop that has the step's loop inside it."""
-    step = evidence.step_line
-    return step is None or step != line
 
 
 def _at_once(
@@ -130,7 +126,7 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
         back = backward_of(evidence, rows)
         # One of them stays, the last, and of the derivatives as much as that one's.
         last = rows[int(per_step) - 1 :: max(1, int(per_step))]
-        gone = [row for row in rows if row not in set(last)]
+        gone = np.setdiff1d(rows, last).tolist()
         kept = evidence.cost(last) / max(1.0, evidence.cost(rows))
         cost = evidence.cost([*rows, *back])
         yield Draft(
@@ -170,11 +166,7 @@ def scalar_reads(evidence: Evidence) -> Iterator[Draft]:
         source = evidence.source(line)
         if per_step < _FEWEST_TURNS or source is None or not source.loops(line.line, evidence.beside(line)):
             continue
-        others = [
-            row
-            for row in forward_ops(evidence)
-            if evidence.places.caller(row) == line and row not in set(reads)
-        ]
+        others = np.setdiff1d(evidence.by_caller.get(line, []), reads).tolist()
         picks = [row for row in others if evidence.name(row) in VIEWS]
         only_reads = len(picks) == len(others)
         gone = [*reads, *(picks if only_reads else [])]
@@ -202,7 +194,7 @@ def scalar_reads(evidence: Evidence) -> Iterator[Draft]:
 @rule("built-in-over-tensor", "host", item="pytorch.python-loops", on="host")
 def built_in_over_tensor(evidence: Evidence) -> Iterator[Draft]:
     """Python's own sum, max or min over a tensor: one operator for every element."""
-    by_line = evidence.by_line(forward_ops(evidence))
+    by_line = evidence.by_line(evidence.forward_ops)
     for line, rows in by_line.items():
         source = evidence.source(line)
         calls = (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 import numpy as np
 
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.source import Change, Source
+from trackside.diagnose.source import Source
 from trackside.diagnose.wording import count, duration, percent
 from trackside.machine.doctor.script import Argument, Call
 from trackside.profiling.line_stacks import Line
@@ -65,17 +64,11 @@ def _loader_calls(evidence: Evidence) -> list[tuple[Source, Call]]:
 
 
 def _with_workers(calls: list[tuple[Source, Call]], workers: int) -> str | None:
-    if len(calls) != 1:
+    if len(calls) != 1 or calls[0][1].has("persistent_workers"):
         return None
     source, call = calls[0]
-    words = [ast.unparse(one) for one in call.node.args]
-    words += [
-        f"{one.arg}={ast.unparse(one.value)}" if one.arg else f"**{ast.unparse(one.value)}"
-        for one in call.node.keywords
-        if one.arg not in ("num_workers", "persistent_workers")
-    ]
-    words += [f"num_workers={workers}", "persistent_workers=True"]
-    return source.diff([Change(call.node, f"{ast.unparse(call.node.func)}({', '.join(words)})")])
+    several = source.with_argument(call, "num_workers", str(workers))
+    return source.diff([several._replace(text=f"{several.text[:-1]}, persistent_workers=True)")])
 
 
 @rule("samples-one-by-one", "input", item="storage.shards")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from trackside.diagnose.chains import Match, forward_ops, replacement
+from trackside.diagnose.chains import Match, replacement
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft
 from trackside.profiling.line_stacks import Line
@@ -30,7 +30,7 @@ FEWEST_ELEMENTS = 2048
 
 def drafts(evidence: Evidence, find: Find, title: str, fix: str, said: str) -> Iterator[Draft]:
     """One draft for each line that has the pattern and is worth it."""
-    rows = forward_ops(evidence)
+    rows = evidence.forward_ops
     by_line: dict[Line, list[Match]] = {}
     after = -1
     for place in range(len(rows)):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trackside.diagnose.chains import forward_named, forward_ops
+from trackside.diagnose.chains import forward_named
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Source
@@ -33,14 +33,14 @@ def tensor_from_python(evidence: Evidence) -> Iterator[Draft]:
         )
         if source is None or not calls or not any(_is_list(call) for call in calls):
             continue
-        rows = [row for row in forward_ops(evidence) if evidence.places.caller(row) == line]
+        rows = evidence.by_caller.get(line, [])
         made = [
             row
             for row in rows
             if evidence.name(row)
             in ("aten::empty", "aten::to", "aten::lift_fresh", "aten::detach_", "aten::copy_")
         ]
-        others = evidence.cost([row for row in rows if row not in set(made)])
+        others = evidence.cost(np.setdiff1d(rows, made).astype(np.int64))
         python = evidence.python_ns({line})
         cost = python + evidence.cost(made)
         if cost < _WORTH * evidence.step_ns or others > cost:
@@ -153,7 +153,7 @@ def _whole_line(
     evidence: Evidence, line: Line, title: str, said: str, fix: str, left: float
 ) -> Iterator[Draft]:
     """All of a line but its `left`, operators and Python."""
-    rows = [row for row in forward_ops(evidence) if evidence.places.caller(row) == line]
+    rows = evidence.by_caller.get(line, [])
     cost = evidence.cost(rows) + evidence.python_ns({line})
     if cost < evidence.step_ns / 100:
         return
@@ -187,7 +187,7 @@ _MAKES_ANEW = frozenset({"ones", "zeros", "full"})
 @rule("rebuilt-constants", "host", item="pytorch.create-on-device")
 def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
     """Masks, ranges and tables that are the same in every step and made anew in each."""
-    by_line = evidence.by_line(forward_ops(evidence))
+    by_line = evidence.by_line(evidence.forward_ops)
     for line, rows in by_line.items():
         source = evidence.source(line)
         calls = source.torch_calls_on(line.line, *_FACTORIES) if source is not None else []

@@ -152,24 +152,22 @@ class Source:
 
     def with_argument(self, call: Call, argument: str, value: str) -> Change:
         """The call with a keyword argument set."""
-        node = call.node
-        words = [ast.unparse(one) for one in node.args]
-        words += [
-            f"{one.arg}={ast.unparse(one.value)}" if one.arg else f"**{ast.unparse(one.value)}"
-            for one in node.keywords
-            if one.arg != argument
-        ]
-        return Change(node, f"{ast.unparse(node.func)}({', '.join([*words, f'{argument}={value}'])})")
+        words = [*self._arguments(call, argument), f"{argument}={value}"]
+        return Change(call.node, f"{self.script_text(call.node.func)}({', '.join(words)})")
 
     def without_argument(self, call: Call, argument: str) -> Change:
-        node = call.node
-        words = [ast.unparse(one) for one in node.args]
-        words += [
-            f"{one.arg}={ast.unparse(one.value)}" if one.arg else f"**{ast.unparse(one.value)}"
-            for one in node.keywords
-            if one.arg != argument
+        """The call without a keyword argument."""
+        words = self._arguments(call, argument)
+        return Change(call.node, f"{self.script_text(call.node.func)}({', '.join(words)})")
+
+    def _arguments(self, call: Call, left_out: str) -> list[str]:
+        """All arguments as they are written, but for one keyword."""
+        words = [self.script_text(one) for one in call.node.args]
+        return words + [
+            f"{one.arg}={self.script_text(one.value)}" if one.arg else f"**{self.script_text(one.value)}"
+            for one in call.node.keywords
+            if one.arg != left_out
         ]
-        return Change(node, f"{ast.unparse(node.func)}({', '.join(words)})")
 
 
 def read_source(file: str) -> Source | None:

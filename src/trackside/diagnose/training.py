@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trackside.diagnose.chains import backward_of, forward_ops
+from trackside.diagnose.chains import backward_of
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
@@ -17,6 +17,7 @@ from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
 from trackside.trace.edits import Edit, SetDuration
 from trackside.trace.model import Ints, Kind
+from trackside.trace.timeline import main_thread
 
 __all__: list[str] = []
 
@@ -160,7 +161,7 @@ def anomaly_mode(evidence: Evidence) -> Iterator[Draft]:
     if len(checks) < 4 * len(evidence.steps) or not calls:
         return
     line, call = calls[0]
-    forward = forward_ops(evidence)
+    forward = evidence.forward_ops
     made = [row for row in forward if backward_of(evidence, [row])]
     per_node = _anomaly_ns(evidence)
     edits: list[Edit] = [*evidence.without(checks)]
@@ -266,9 +267,7 @@ def recomputed_activations(evidence: Evidence) -> Iterator[Draft]:
 def unused_graph(evidence: Evidence) -> Iterator[Draft]:
     """Operators that autograd records, though no derivative of theirs is ever taken."""
     made = _recorded(evidence)
-    used = {int(row) for row in np.unique(evidence.places.forward) if row >= 0}
-    closed = {row: set(evidence.closure([row]).tolist()) for row in made}
-    idle = [row for row in made if not closed[row] & used]
+    idle = [row for row in made if not backward_of(evidence, [row])]
     if not idle:
         return
     groups: dict[tuple[str, int], list[int]] = {}
@@ -305,16 +304,16 @@ def unused_graph(evidence: Evidence) -> Iterator[Draft]:
 def _recorded(evidence: Evidence) -> list[int]:
     """Outermost forward operators that added a node to autograd's graph: the next number is a larger one."""
     trace = evidence.trace
-    rows = [row for row in forward_ops(evidence) if trace.sequence[row] >= 0]
+    rows = [row for row in evidence.forward_ops if trace.sequence[row] >= 0]
     every = trace.of(Kind.OP)
     every = every[(trace.sequence[every] >= 0) & (trace.forward_thread[every] <= 0)]
-    found = []
-    for row in rows:
-        after = every[trace.start[every] >= trace.end[row]]
-        after = after[trace.lane[after] == trace.lane[row]]
-        if len(after) and trace.sequence[after[0]] > trace.sequence[row]:
-            found.append(row)
-    return found
+    every = every[trace.lane[every] == main_thread(trace)]
+    after = np.searchsorted(trace.start[every], trace.end[rows]) if rows else ()
+    return [
+        row
+        for row, place in zip(rows, after, strict=True)
+        if place < len(every) and trace.sequence[every[place]] > trace.sequence[row]
+    ]
 
 
 def _recording_ns(evidence: Evidence) -> float:
@@ -330,7 +329,7 @@ def _recording_ns(evidence: Evidence) -> float:
 @rule("parameters-in-python", "training", item="training.ema-foreach", on="host")
 def parameters_in_python(evidence: Evidence) -> Iterator[Draft]:
     """A loop in Python that changes many tensors in place, one after the other."""
-    rows = [row for row in forward_ops(evidence) if evidence.name(row) in _IN_PLACE]
+    rows = [row for row in evidence.forward_ops if evidence.name(row) in _IN_PLACE]
     for line, every in evidence.by_line(rows).items():
         source = evidence.source(line)
         if source is None or not source.loops(line.line, evidence.beside(line)):

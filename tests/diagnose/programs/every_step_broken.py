@@ -19,7 +19,5 @@ for step in range(22):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    print(
-        "step", step, "loss", [round(value, 3) for value in hidden[0].tolist()]
-    )  # problem: printing-every-step
+    print(step, [round(value, 3) for value in hidden[:8].flatten().tolist()])  # problem: printing-every-step
     kept = copy.deepcopy(layer.state_dict())  # problem: saving-every-step

@@ -20,5 +20,5 @@ for step in range(22):
     loss.backward()
     optimizer.step()
     if step % 20 == 0:
-        print("step", step, "loss", [round(value, 3) for value in hidden[0].tolist()])
+        print(step, [round(value, 3) for value in hidden[:8].flatten().tolist()])
         kept = copy.deepcopy(layer.state_dict())

@@ -36,9 +36,8 @@ for _ in range(22):
     x = normalise(torch.cat([x, x, x], -1))
     x = activate(x)
     x = weigh(x)
-    loss = -torch.log(torch.softmax(x.reshape(-1, 192), -1))[
-        torch.arange(1024), labels
-    ].mean()  # problem: log-of-softmax
+    likely = torch.softmax(x.reshape(-1, 192), -1)
+    loss = -torch.log(likely)[torch.arange(1024), labels].mean()  # problem: log-of-softmax
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
