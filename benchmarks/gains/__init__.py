@@ -29,7 +29,7 @@ from trackside.profiling.program import Program
 __all__ = ["run"]
 
 PAIRS = Path(__file__).parent / "pairs"
-ROUNDS = 4
+ROUNDS = 3
 """Of broken, repaired, repaired, broken."""
 WANTED = 0.8
 _PAIR_SECONDS = 60
@@ -56,6 +56,7 @@ def run(context: Context) -> Outcome:
             row |= realised(row["pair"])
             gain = row["gain"]
             row["inside"] = gain is not None and gain["low"] <= row["realised"] <= gain["high"]
+            context.save("gains-measured", Outcome([], {"rows": rows}, False, excused=True))
             context.say(f"  {row['pair']}: predicted {_range(row['gain'])}, realised {row['realised']:.1%}")
     measured = [row for row in rows if "realised" in row]
     if not measured:

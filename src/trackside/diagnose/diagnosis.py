@@ -33,8 +33,9 @@ FAMILIES = (
 """Modules with rules."""
 # Below this a finding is not worth reading, nor would a comparison find it.
 LEAST_GAIN = 0.01
-# A range is no narrower than this on either side: two runs of one program differ as much.
-_SURE = 0.015
+# A range is no narrower than this on either side, as a share of the step and of the gain: two runs of one
+# program differ as much.
+_SURE, _SURE_SHARE = 0.015, 0.25
 # A range is no wider than the larger of these: one that says everything says nothing.
 _WIDEST = 0.05
 
@@ -97,8 +98,10 @@ def _gain(evidence: Evidence, draft: Draft) -> Gain:
         return _saved(evidence, edits, draft.rare) if edits is not None else otherwise
 
     mid = of(draft.edits, 0.0)
-    low = min(of(draft.least, mid * (1 - draft.spread)), mid - _SURE)
-    high = max(of(draft.most, mid * (1 + draft.spread)), mid + _SURE)
+    # What the steps themselves vary by, a share of them does too.
+    unsure = max(_SURE, mid * min(0.5, _SURE_SHARE + evidence.step_spread / 2))
+    low = min(of(draft.least, mid * (1 - draft.spread)), mid - unsure)
+    high = max(of(draft.most, mid * (1 + draft.spread)), mid + unsure)
     # Where the range is too wide it is drawn together around the estimate.
     widest = max(_WIDEST, mid)
     if high - low > widest:

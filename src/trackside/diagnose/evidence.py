@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 
 import numpy as np
 
@@ -371,7 +372,7 @@ def gather(
     return Evidence(
         trace=trace,
         steps=steps,
-        traced=_at_pace(as_traced, trace, steps, first.step_ms * 1e6 if first is not None else None),
+        traced=_at_pace(as_traced, trace, steps, _true_step_ns(captured, bool(len(trace.on_device)))),
         as_traced=as_traced,
         places=Places(trace, steps, captured.attribution),
         sources=sources,
@@ -380,6 +381,15 @@ def gather(
         workbench=workbench,
         step_spread=first.spread if first is not None else 0.0,
     )
+
+
+def _true_step_ns(captured: Captured, has_device: bool) -> float | None:
+    """The untraced step. Without a device the median: the mean has the machine's hiccups in it."""
+    first = captured.window("A")
+    if first is None:
+        return None
+    times = captured.step_times_ms.get("A")
+    return 1e6 * (first.step_ms if has_device or not times else median(times))
 
 
 def _at_pace(traced: TracedGraph, trace: Trace, steps: Steps, step_ns: float | None) -> TracedGraph:

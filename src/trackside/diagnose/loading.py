@@ -117,17 +117,20 @@ def workers_started_again(evidence: Evidence) -> Iterator[Draft]:
     """Loader workers that end with every epoch and are started anew for the next."""
     ranges = evidence.annotations(_WORKERS)
     calls = [(source, call) for source, call in _loader_calls(evidence) if _ends_workers(source, call)]
-    if len(ranges) < 4 or not calls:
+    line = evidence.places.caller(int(ranges[0])) if len(ranges) else None
+    if line is None or not calls:
         return
-    lengths = evidence.trace.duration[ranges]
-    usual = float(np.median(lengths))
-    first = ranges[lengths >= 5 * max(usual, 1_000)]
-    if not len(first) or len(first) > len(ranges) / 2:
+    # A loader draws a seed as it starts its workers; what is fetched next is an epoch's first batch.
+    seeds = [row for row in evidence.ops("aten::random_").tolist() if evidence.places.caller(row) == line]
+    after = np.searchsorted(ranges, seeds)
+    first = np.unique(ranges[after[after < len(ranges)]])
+    others = np.setdiff1d(ranges, first)
+    if not len(first) or not len(others):
         return
-    line = evidence.places.caller(int(ranges[0]))
-    waited = float(lengths[lengths >= 5 * max(usual, 1_000)].mean()) - usual
+    length = float(evidence.trace.duration[first].mean())
+    usual = min(length, float(evidence.trace.duration[others].min()))
     step = evidence.before_as_traced.step_ns
-    cost = waited * len(first) / len(ranges)
+    cost = (length - usual) * len(first) / len(evidence.steps)
     if cost < 0.03 * step:
         return
     source, call = calls[0]
@@ -136,13 +139,14 @@ def workers_started_again(evidence: Evidence) -> Iterator[Draft]:
         title="Loader workers are started again for every epoch",
         line=line,
         evidence=[
-            f"{len(first)} of {len(ranges)} batches were waited for {duration(waited + usual)}, the others "
-            f"{duration(usual)}: the first ones of an epoch.",
+            f"An epoch's first batch is waited for {duration(length)}, others only {duration(usual)}; "
+            f"{len(first)} epochs "
+            f"began in {len(evidence.steps)} steps.",
             f"That is {duration(cost)} of a step of {duration(step)} on average ({percent(cost / step)}).",
         ],
         fix="Give the DataLoader persistent_workers=True.",
         edits=[
-            *evidence.ranges_shrunk(first, min(1.0, usual / (waited + usual))),
+            *evidence.ranges_shrunk(first, min(1.0, usual / length)),
             *evidence.python_shrunk(own, 0.3),
         ],
         least=evidence.ranges_shrunk(first, 0.5),

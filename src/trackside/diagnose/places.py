@@ -65,10 +65,11 @@ class Places:
             mine = _by_name(self.trace, _host_rows(self.trace, self.steps, step))
             like = known[min(step, len(known) - 1)]
             for name, rows in mine.items():
-                partners = like.get(name)
-                if partners is not None:
-                    count = min(len(rows), len(partners))
-                    found[rows[:count]] = partners[:count]
+                # What only some steps do, such as to begin an epoch, may be in another step there.
+                for partners in (one[name] for one in (like, *known) if name in one):
+                    left = np.arange(len(rows))[found[rows] < 0]
+                    left = left[left < len(partners)]
+                    found[rows[left]] = partners[left]
         return found
 
     @cached_property

@@ -36,6 +36,8 @@ class Captured:
     attribution: Attribution | None = None
     attributed_steps: int = 0
     missing: list[Trust] = field(default_factory=list)
+    step_times_ms: dict[str, list[float]] = field(default_factory=dict)
+    """Every step of each window, by the host's clock."""
 
     def window(self, name: str) -> WindowTimes | None:
         return next((one for one in self.windows if one.window == name), None)
@@ -74,6 +76,7 @@ def _read_windows(windows: dict[str, Any], found: Captured) -> None:
             continue
         ends = [window["began_ns"], *window["ends_ns"]]
         steps = [(after - before) / 1e6 for before, after in pairwise(ends)]
+        found.step_times_ms[name] = steps
         # A host runs ahead of its device: the device was waited for at both ends of the window only.
         closed = window["closed_ns"] or ends[-1]
         step_ms = max(median(steps), (closed - ends[0]) / 1e6 / len(steps)) if name == "A" else median(steps)

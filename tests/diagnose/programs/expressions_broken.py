@@ -10,7 +10,7 @@ labels = torch.randint(0, 192, (4 * 256,))
 
 
 def attend(q, k, v):
-    scores = (q @ k.transpose(-2, -1)) * 0.125
+    scores = (q @ k.transpose(-2, -1)) * 0.25
     return torch.softmax(scores, -1) @ v  # problem: eager-attention
 
 
@@ -31,8 +31,8 @@ def weigh(x):
 
 
 for _ in range(22):
-    q, k, v = projection(batch).chunk(3, -1)
-    x = attend(q, k, v)
+    q, k, v = projection(batch).view(4, 256, 3, 4, 16).permute(2, 0, 3, 1, 4)
+    x = attend(q, k, v).transpose(1, 2).reshape(4, 256, 64)
     x = normalise(torch.cat([x, x, x], -1))
     x = activate(x)
     x = weigh(x)

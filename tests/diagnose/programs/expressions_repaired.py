@@ -10,8 +10,8 @@ batch = torch.randn(4, 256, 64)
 labels = torch.randint(0, 192, (4 * 256,))
 
 for _ in range(22):
-    q, k, v = projection(batch).chunk(3, -1)
-    x = F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+    q, k, v = projection(batch).view(4, 256, 3, 4, 16).permute(2, 0, 3, 1, 4)
+    x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(4, 256, 64)
     x = F.layer_norm(torch.cat([x, x, x], -1), (192,))
     x = F.gelu(x, approximate="tanh")
     x = torch.softmax(x, -1)
