@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trackside.diagnose.chains import VIEWS, backward_of, forward_named
+from trackside.diagnose.chains import VIEWS, backward_of, forward_named, numel
 from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.patterns import PRODUCTS
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import AnyLoop, Change, Source
 from trackside.diagnose.wording import count, duration, percent
@@ -25,8 +26,8 @@ _WORTH = 0.02
 _PICKS = frozenset(
     f"aten::{name}" for name in ("select", "slice", "unbind", "index", "narrow", "split", "chunk")
 )
-# What an operator of one element takes, in nanoseconds, where it could not be measured.
-_DISPATCH_NS = 1_500.0
+# What calling a small product takes beside the product.
+_CALL_NS = 2_000.0
 
 
 @rule(
@@ -65,9 +66,9 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
             ],
             fix="Do all turns at once: the operators take whole tensors, with a dimension for what the "
             "loop counts.",
-            edits=_at_once(evidence, rows, back, lines, turns, kept=1.0),
-            least=_at_once(evidence, rows, back, lines, turns, kept=2.0),
-            most=_at_once(evidence, rows, back, lines, turns, kept=0.3),
+            edits=_at_once(evidence, rows, back, lines, turns, element_ns=1.0),
+            least=_at_once(evidence, rows, back, lines, turns, element_ns=5.0),
+            most=_at_once(evidence, rows, back, lines, turns, element_ns=0.3),
             confidence="medium",
         )
 
@@ -86,30 +87,33 @@ def _loops(evidence: Evidence) -> Iterator[tuple[Source, AnyLoop, set[Line]]]:
 
 
 def _at_once(
-    evidence: Evidence, rows: list[int], back: list[int], lines: set[Line], turns: float, kept: float
+    evidence: Evidence,
+    rows: list[int],
+    back: list[int],
+    lines: set[Line],
+    turns: float,
+    element_ns: float,
 ) -> list[Edit]:
-    """The loop's operators once each, with as much of their work as is not the cost of a call, times "
-    "`kept`."""
-    call = _dispatch_ns(evidence)
+    """The loop's operators once each: of a turn's time only the work on its elements stays."""
     edits: list[Edit] = []
     for group in (rows, back):
         costs = evidence.cost(group) * len(evidence.steps)
         if not costs:
             continue
-        works = [row for row in group if evidence.name(row) not in VIEWS]
-        work = max(0.0, evidence.cost(works) * len(evidence.steps) - call * len(works))
-        left = (costs / turns + kept * work) / costs
-        edits += evidence.shrunk(group, min(1.0, left))
+        work = sum(_work_ns(evidence, row, element_ns) for row in group)
+        edits += evidence.shrunk(group, min(1.0, 1 / turns + work / costs))
     return [*edits, *evidence.python_shrunk(lines, min(1.0, 2 / turns))]
 
 
-def _dispatch_ns(evidence: Evidence) -> float:
-    found = (
-        evidence.workbench.times("x = torch.ones(1)\ny = torch.ones(1)", "torch.add(x, y)")
-        if (evidence.workbench is not None)
-        else None
-    )
-    return found[0] * 1e9 if found else _DISPATCH_NS
+def _work_ns(evidence: Evidence, row: int, element_ns: float) -> float:
+    """What an operator takes for its elements alone."""
+    name = evidence.name(row)
+    if name in VIEWS:
+        return 0.0
+    cost = evidence.cost([row]) * len(evidence.steps)
+    if name in PRODUCTS:
+        return max(0.0, cost - _CALL_NS)
+    return min(cost, element_ns * max((numel(shape) for shape in evidence.inputs(row).shapes), default=1))
 
 
 @rule("cat-in-loop", "host", item="pytorch.python-loops")
@@ -140,8 +144,9 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
                 "would do.",
             ],
             fix="Append the parts to a list in the loop, and call torch.cat once behind it.",
-            edits=[*evidence.without(gone, python=0.7), *evidence.shrunk(back, kept)],
-            least=[*evidence.without(gone, python=0.3), *evidence.shrunk(back, min(1.0, 2 * kept))],
+            # With a call goes the release of what it replaced, which takes its time behind it.
+            edits=[*evidence.without(gone, python=0.9), *evidence.shrunk(back, kept)],
+            least=[*evidence.without(gone, python=0.5), *evidence.shrunk(back, min(1.0, 2 * kept))],
             confidence="high",
         )
 

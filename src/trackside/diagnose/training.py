@@ -257,7 +257,9 @@ def recomputed_activations(evidence: Evidence) -> Iterator[Draft]:
             f"Meanwhile {known}.",
         ],
         fix="Call the function itself, not through torch.utils.checkpoint, for as many blocks as fit.",
-        edits=evidence.without(rows, python=0.5),
+        # Saving and restoring what is recomputed is Python of the same line.
+        edits=[*evidence.without(rows, python=0.9), *evidence.python_shrunk({calls[0][0]}, 0.4)],
+        least=evidence.without(rows, python=0.5),
         spread=0.35,
         confidence="medium" if free is not None else "low",
     )
