@@ -19,7 +19,7 @@ PARTS = {
     "cpu": ("budget", "rejection", "selfcheck"),
     "cuda": ("budget", "ncu", "side_by_side", "selfcheck"),
 }
-OTHERS = {"cpu": ("side_by_side", "ceilings", "trace"), "cuda": ("rejection", "ceilings")}
+OTHERS = {"cpu": ("side_by_side", "ceilings", "trace", "gains"), "cuda": ("rejection", "ceilings")}
 """Parts that work there too, if they are named."""
 
 

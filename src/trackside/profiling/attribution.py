@@ -56,6 +56,10 @@ class Attribution:
     row_line: Ints = field(repr=False)
     """For every row on a device a number in `known`, or below -1 for a bucket; -1 for all others."""
     known: list[Line] = field(repr=False)
+    trace: Trace = field(repr=False)
+    """The window's own, of whose rows the above speaks."""
+    spans: LineSpans = field(repr=False)
+    clock: ClockFit = field(repr=False)
     callers: dict[str, list[Line]] = field(default_factory=dict, repr=False)
     """By name of a kernel (without a device: of an operator), the lines that ran it, the longest first."""
 
@@ -118,7 +122,18 @@ class _Join:
         device_ns = {name: float(taken[places == at].sum()) for name, at in _BUCKET_AT.items()}
         cpu_ns = self._host(lines, with_device=bool(len(device)))
         callers = self._callers(device, places) if len(device) else self._op_callers()
-        return Attribution(lines, device_ns, cpu_ns, float(taken.sum()), row_line, known, callers)
+        return Attribution(
+            lines=lines,
+            device_ns=device_ns,
+            cpu_ns=cpu_ns,
+            total_device_ns=float(taken.sum()),
+            row_line=row_line,
+            known=known,
+            trace=trace,
+            spans=self.spans,
+            clock=self.clock,
+            callers=callers,
+        )
 
     def _op_callers(self) -> dict[str, list[Line]]:
         rows = outermost(self.trace, self.trace.of(Kind.OP))

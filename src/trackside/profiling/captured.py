@@ -19,7 +19,7 @@ from trackside.profiling.line_times import line_spans
 from trackside.profiling.markers import MARKER_PREFIX, Marker
 from trackside.profiling.module_times import ModuleCalls, module_calls
 from trackside.profiling.sources import Sources, read_sources
-from trackside.profiling.window_times import by_progress, by_steps
+from trackside.profiling.window_times import by_progress, by_steps, steps_ms
 from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
 from trackside.trace.model import ON_DEVICE, Kind, Trace
@@ -55,6 +55,8 @@ class Captured:
     """In that window."""
     sources: Sources = field(default_factory=Sources)
     missing: list[Trust] = field(default_factory=list)
+    step_times_ms: dict[str, list[float]] = field(default_factory=dict)
+    """Every step of each window, by the host's clock."""
 
     def window(self, name: str) -> WindowTimes | None:
         return next((one for one in self.windows if one.window == name), None)
@@ -87,6 +89,7 @@ def read_capture(folder: Path) -> Captured:
         )
     else:
         found.windows = by_steps(windows)
+        found.step_times_ms = {name: steps_ms(one) for name, one in windows.items() if one["ends_ns"]}
     if found.window("A") is not None:
         found.timed_ns = windows["A"]["began_ns"], windows["A"]["closed_ns"] or windows["A"]["ends_ns"][-1]
     found.sources = read_sources(_json(folder / "sources.json", found))

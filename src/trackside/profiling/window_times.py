@@ -11,7 +11,7 @@ from trackside.records.profile import WindowTimes
 from trackside.stats.spread import quantile
 from trackside.trace.steps import Steps
 
-__all__ = ["by_progress", "by_steps"]
+__all__ = ["by_progress", "by_steps", "steps_ms"]
 
 # A step in which the program's own Python did less moves the count by too little to be told.
 _LEAST_PROGRESS = 3.0
@@ -24,15 +24,20 @@ def by_steps(windows: Mapping[str, Any]) -> list[WindowTimes]:
         window = windows.get(name)
         if window is None or not window["ends_ns"]:
             continue
-        ends = [window["began_ns"], *window["ends_ns"]]
-        steps = [(after - before) / 1e6 for before, after in pairwise(ends)]
+        steps = steps_ms(window)
         step_ms = median(steps)
         if name == "A":
             # A host runs ahead of its device: the device was waited for at both ends of the window only.
-            closed = window["closed_ns"] or ends[-1]
-            step_ms = max(step_ms, (closed - ends[0]) / 1e6 / len(steps))
+            closed = window["closed_ns"] or window["ends_ns"][-1]
+            step_ms = max(step_ms, (closed - window["began_ns"]) / 1e6 / len(steps))
         found.append(_times(name, len(steps), step_ms, steps, found))
     return found
+
+
+def steps_ms(window: Mapping[str, Any]) -> list[float]:
+    """How long each step of a window took, as `windows.json` has it."""
+    ends = [window["began_ns"], *window["ends_ns"]]
+    return [(after - before) / 1e6 for before, after in pairwise(ends)]
 
 
 def by_progress(

@@ -1,0 +1,17 @@
+"""recomputed-activations: its repair."""
+
+import torch
+
+torch.manual_seed(0)
+blocks = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Tanh()) for _ in range(6)]
+model = torch.nn.ModuleList(blocks)
+batch = torch.randn(256, 256)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+for _ in range(60):
+    x = batch
+    for block in blocks:
+        x = block(x)
+    loss = x.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

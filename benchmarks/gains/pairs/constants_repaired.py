@@ -1,0 +1,14 @@
+"""rebuilt-constants: its repair."""
+
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+batch = torch.randn(256, 256)
+mask = torch.triu(torch.ones(384, 384), 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+for _ in range(60):
+    loss = model(batch).square().mean() + mask[0, 0]
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

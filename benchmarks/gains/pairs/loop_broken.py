@@ -1,0 +1,17 @@
+"""python-loop: the problem."""
+
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+batch = torch.randn(256, 256)
+rows = torch.randn(200, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+for _ in range(60):
+    loss = model(batch).square().mean()
+    scaled = torch.empty_like(rows)
+    for i in range(200):
+        scaled[i] = rows[i].tanh() * 0.5
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

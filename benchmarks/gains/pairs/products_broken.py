@@ -1,0 +1,17 @@
+"""looped-products: the problem."""
+
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
+batch = torch.randn(256, 256)
+weights = torch.rand(64, 24, 24)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
+for _ in range(60):
+    products = []
+    for i in range(64):
+        products.append(weights[i] @ weights[i])
+    loss = model(batch).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()

@@ -1,0 +1,279 @@
+"""Rules about how numbers are computed: types, layouts, and small products that could be one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from trackside.diagnose.chains import (
+    Match,
+    backward_of,
+    bench,
+    numel,
+    replacement,
+    tensor_text,
+)
+from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.rule import Draft, rule
+from trackside.diagnose.source import Change
+from trackside.diagnose.wording import count, duration, percent, shape_text
+from trackside.profiling.line_stacks import Line
+from trackside.trace.edits import Edit, Scale
+from trackside.trace.model import Kind
+from trackside.trace.timeline import outermost
+
+__all__: list[str] = []
+
+_PRODUCTS = frozenset(
+    {"aten::matmul", "aten::bmm", "aten::mm", "aten::linear", "aten::addmm", "aten::baddbmm", "aten::einsum"}
+)
+_INNER_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_FEWEST_PRODUCTS = 8
+
+
+@rule("float64", "arithmetic", item="precision.float64")
+def float64(evidence: Evidence) -> Iterator[Draft]:
+    """Arithmetic in float64, where float32 takes half of the memory and less than half of the time."""
+    trace = evidence.trace
+    rows = np.intersect1d(outermost(trace, trace.of(Kind.OP)), evidence.ops()).tolist()
+    double = [row for row in rows if _is_double(evidence, row)]
+    cost = evidence.cost(double)
+    if not double or cost < 0.05 * evidence.step_ns:
+        return
+    products = [row for row in evidence.ops(*_INNER_PRODUCTS).tolist() if _is_double(evidence, row)]
+    factor = _single_ratio(evidence, products)
+    edits: list[Edit] = []
+    if products:
+        edits.append(Scale(evidence.tasks(products), factor))
+    rest = np.setdiff1d(evidence.tasks(double), evidence.tasks(products))
+    # What moves bytes moves half of them; a call's own cost stays.
+    edits.append(Scale(rest, 0.6))
+    by_line = evidence.by_line(double)
+    line = max(by_line, key=lambda one: evidence.cost(by_line[one]), default=None)
+    yield Draft(
+        title="Numbers are computed in float64",
+        line=line,
+        evidence=[
+            f"{count(len(double) / len(evidence.steps))} operators of a step work on float64 and take "
+            f"{duration(cost)} of {duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
+            *(
+                [f"The largest product was measured here to take {factor:.2f} of its time in float32."]
+                if products
+                else []
+            ),
+        ],
+        fix="Make tensors in float32: drop dtype=torch.float64 and .double(), and convert what comes from "
+        "NumPy with "
+        ".float() once.",
+        edits=edits,
+        confidence="medium",
+    )
+
+
+def _is_double(evidence: Evidence, row: int) -> bool:
+    given = evidence.inputs(row)
+    return any(
+        kind == "double" and numel(shape) >= 256
+        for kind, shape in zip(given.types, given.shapes, strict=False)
+        if shape
+    )
+
+
+def _single_ratio(evidence: Evidence, products: Sequence[int]) -> float:
+    """What a product takes in float32 of its time in float64."""
+    if not products or evidence.workbench is None:
+        return 0.5
+    row = max(products, key=lambda one: int(evidence.trace.duration[one]))
+    shapes = [shape for shape in evidence.inputs(row).shapes if len(shape) >= 2][:2]
+    if len(shapes) < 2:
+        return 0.5
+    setup = f"a, b = torch.rand({shapes[0]}), torch.rand({shapes[1]}); c, d = a.double(), b.double()"
+    return min(1.0, evidence.workbench.ratio(setup, "c @ d", "a @ b") or 0.5)
+
+
+@rule("looped-products", "arithmetic", item="pytorch.python-loops")
+def looped_products(evidence: Evidence) -> Iterator[Draft]:
+    """Many small products of like matrices in a loop, where one batched product would do."""
+    rows = [row for row in evidence.forward_ops if evidence.name(row) in ("aten::matmul", "aten::mm")]
+    for line, products in evidence.by_line(rows).items():
+        source = evidence.source(line)
+        loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
+        per_step = len(products) / len(evidence.steps)
+        if source is None or not loops or per_step < _FEWEST_PRODUCTS or source.carries(loops[0]):
+            continue
+        left, right = evidence.shape(products[0]), evidence.shape(products[0], 1)
+        alike = all((evidence.shape(row), evidence.shape(row, 1)) == (left, right) for row in products)
+        if not alike or len(left) != 2 or len(right) != 2:
+            continue
+        kind, times = evidence.type(products[0]), round(per_step)
+        match = Match(
+            rows=tuple(products),
+            tensors=(tensor_text((times, *left), kind), tensor_text((times, *right), kind)),
+            old=f"torch.stack([a[i] @ b[i] for i in range({times})])",
+            new="torch.bmm(a, b)",
+        )
+        ratio = bench(evidence, match, grads=bool(backward_of(evidence, products)))
+        own = {line, *(Line(line.file, loop.lineno) for loop in loops[:1])}
+        inner = [row for row in evidence.forward_ops if evidence.places.caller(row) in own]
+        back = backward_of(evidence, inner)
+        cost = evidence.cost([*inner, *back]) + evidence.python_ns(own)
+        if ratio is None or ratio > 0.9:
+            continue
+        yield Draft(
+            title=f"{times} small products run one after the other",
+            line=line,
+            evidence=[
+                f"{times} products of {shape_text(left)} with {shape_text(right)} run on this line in a "
+                "step; with what "
+                f"is around them they take {duration(cost)} of {duration(evidence.step_ns)} "
+                f"({percent(cost / evidence.step_ns)}).",
+                f"One batched product was measured here to take {ratio:.2f} of the loop's time.",
+            ],
+            fix="Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks.",
+            edits=[*evidence.shrunk([*inner, *back], ratio), *evidence.python_shrunk(own, ratio)],
+            confidence="high" if ratio < 0.5 else "medium",
+        )
+
+
+@rule("copy-before-product", "arithmetic", item="pytorch.channels-last")
+def copy_before_product(evidence: Evidence) -> Iterator[Draft]:
+    """A transposed matrix copied with .contiguous() before a product, which reads either layout."""
+    rows = evidence.forward_ops
+    found: dict[Line, list[Match]] = {}
+    for place, row in enumerate(rows[:-1]):
+        shape = evidence.shape(row)
+        if evidence.name(row) not in ("aten::contiguous", "aten::clone") or len(shape) != 2:
+            continue
+        following = rows[place + 1 : place + 3]
+        product = next((one for one in following if evidence.name(one) in _PRODUCTS), None)
+        line = evidence.places.line(row)
+        if product is None or line is None or len(evidence.closure([row])) < 2:
+            continue
+        other = evidence.shape(product, 1)
+        source = evidence.source(line)
+        if evidence.shape(product) != shape or len(other) != 2 or source is None:
+            continue
+        if source.methods_on(line.line, "contiguous"):
+            kind = evidence.type(row)
+            found.setdefault(line, []).append(
+                Match(
+                    rows=(row, product),
+                    tensors=(tensor_text((shape[1], shape[0]), kind), tensor_text(other, kind)),
+                    old="a.t().contiguous() @ b",
+                    new="a.t() @ b",
+                )
+            )
+    for line, matches in found.items():
+        source = evidence.source(line)
+        calls = source.methods_on(line.line, "contiguous") if source is not None else []
+        dropped = (
+            [
+                Change(call.node, source.script_text(call.node.func.value))  # type: ignore[attr-defined]
+                for call in calls
+            ]
+            if source is not None
+            else []
+        )
+        draft = replacement(
+            evidence,
+            matches,
+            line,
+            "A matrix is copied into another layout before a product",
+            "Leave out .contiguous(): a product reads transposed matrices as they lie.",
+            "A copy and a product of",
+            diff=source.diff(dropped) if source is not None and dropped else None,
+        )
+        if draft is not None:
+            yield draft
+
+
+@rule("bfloat16-products", "arithmetic", item="precision.bf16-autocast", on="host")
+def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
+    """Products in float32 on a processor that was measured to be faster in bfloat16."""
+    rows = [row for row in evidence.ops(*_INNER_PRODUCTS).tolist() if "float" in evidence.inputs(row).types]
+    cost = evidence.cost(rows)
+    if cost < 0.2 * evidence.step_ns or evidence.workbench is None:
+        return
+    sizes = Counter(_matrices(evidence, row) for row in rows)
+    shapes = max(sizes, key=lambda one: sizes[one] * _operations(one))
+    if len(shapes) < 2:
+        return
+    a, b = shapes
+    setup = f"torch.set_grad_enabled(False); a, b = torch.rand({a}), torch.rand({b}); c = b.bfloat16()"
+    ratio = evidence.workbench.ratio(setup, "a @ b", "a.bfloat16() @ c")
+    if ratio is None or ratio > 0.75:
+        return
+    by_line = evidence.by_line(rows)
+    line = max(by_line, key=lambda one: evidence.cost(by_line[one]), default=None)
+    careful = min(1.0, ratio + 0.3 * (1 - ratio))
+    yield Draft(
+        title="Products run in float32, and this processor is faster in bfloat16",
+        line=line,
+        evidence=[
+            f"Products in float32 take {duration(cost)} of a step of {duration(evidence.step_ns)} "
+            f"({percent(cost / evidence.step_ns)}).",
+            f"A product of {shape_text(a)} with {shape_text(b)} was measured here to take {ratio:.2f} of "
+            "that time in "
+            "bfloat16, the conversion of its input included.",
+        ],
+        fix="Run the forward pass under torch.autocast('cpu', dtype=torch.bfloat16), and compare the loss "
+        "with float32's.",
+        edits=evidence.shrunk(rows, careful),
+        least=evidence.shrunk(rows, min(1.0, ratio + 0.6 * (1 - ratio))),
+        most=evidence.shrunk(rows, ratio),
+        confidence="low",
+    )
+
+
+def _matrices(evidence: Evidence, row: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(shape for shape in evidence.inputs(row).shapes if len(shape) >= 2)[-2:]
+
+
+def _operations(shapes: Sequence[tuple[int, ...]]) -> int:
+    return numel(shapes[0]) * shapes[1][-1] if len(shapes) == 2 else 0
+
+
+@rule("channels-first", "arithmetic", item="pytorch.channels-last", on="host")
+def channels_first(evidence: Evidence) -> Iterator[Draft]:
+    """Convolutions over images that lie channel by channel, where this machine is faster pixel by pixel."""
+    rows = [row for row in evidence.forward_ops if evidence.name(row) == "aten::conv2d"]
+    if not rows or any(_says_channels_last(source.script.nodes) for source in evidence.sources.values()):
+        return
+    row = max(rows, key=lambda one: evidence.cost([one]))
+    image, weight = evidence.shape(row), evidence.shape(row, 1)
+    if len(image) != 4 or len(weight) != 4 or image[1] != weight[1] or evidence.workbench is None:
+        return
+    setup = (
+        f"torch.set_grad_enabled(True)\nw = torch.rand({weight}, requires_grad=True); "
+        f"v = w.detach().to(memory_format=torch.channels_last).requires_grad_()\n"
+        f"x = torch.rand({image}, requires_grad=True); "
+        "y = x.detach().to(memory_format=torch.channels_last).requires_grad_()\n"
+    )
+    ratio = evidence.workbench.ratio(
+        setup,
+        f"F.conv2d(x, w, padding={weight[-1] // 2}).sum().backward()",
+        f"F.conv2d(y, v, padding={weight[-1] // 2}).sum().backward()",
+    )
+    back = backward_of(evidence, rows)
+    cost = evidence.cost([*rows, *back])
+    if ratio is None or ratio > 0.85:
+        return
+    yield Draft(
+        title="Convolutions run on images that lie channel by channel",
+        line=evidence.places.line(row),
+        evidence=[
+            f"{count(len(rows) / len(evidence.steps))} convolutions take {duration(cost)} of a step of "
+            f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}), derivatives included.",
+            f"The largest, over {shape_text(image)}, was measured here to take {ratio:.2f} of its time in "
+            "channels_last.",
+        ],
+        fix="model.to(memory_format=torch.channels_last) once, and the same for each batch.",
+        edits=evidence.shrunk([*rows, *back], ratio),
+        confidence="medium",
+    )
+
+
+def _says_channels_last(nodes: Sequence[object]) -> bool:
+    return any(getattr(node, "attr", None) == "channels_last" for node in nodes)

@@ -1,0 +1,174 @@
+"""All rules over one program's evidence: findings with their gain, ranked, and what they gain together."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.rule import RULES, Draft, Rule
+from trackside.records.profile import Finding, Gain, Trust
+from trackside.trace.edits import Edit
+from trackside.trace.what_if import predict
+
+__all__ = ["FAMILIES", "LEAST_GAIN", "Diagnosis", "all_rules", "diagnose"]
+
+FAMILIES = (
+    "host",
+    "repeated",
+    "loading",
+    "compiling",
+    "arithmetic",
+    "expressions",
+    "products",
+    "training",
+    "processor",
+    "device",
+    "copies",
+    "kernels",
+    "distributed",
+)
+"""Modules with rules."""
+# Below this a finding is not worth reading, nor would a comparison find it.
+LEAST_GAIN = 0.01
+# A range is no narrower than this on either side, as a share of the step and of the gain: two runs of one
+# program differ as much.
+_SURE, _SURE_SHARE = 0.015, 0.25
+# A range is no wider than the larger of these: one that says everything says nothing.
+_WIDEST = 0.05
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found."""
+
+    findings: list[Finding]
+    """The largest gain first."""
+    together: Gain | None
+    """All of them at once, through the critical path."""
+    failed: list[Trust]
+    """Rules that broke down over this program."""
+
+
+@dataclass(frozen=True)
+class _Priced:
+    rule: Rule
+    draft: Draft
+    gain: Gain
+
+
+def all_rules() -> dict[str, Rule]:
+    """Every rule by its id."""
+    for family in FAMILIES:
+        import_module(f"trackside.diagnose.{family}")
+    return RULES
+
+
+def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
+    """Ask every rule that speaks of this kind of program; findings that gain less than `least` are left "
+    "out."""
+    priced: list[_Priced] = []
+    failed: list[Trust] = []
+    where = {"device", "both"} if evidence.has_device else {"host", "both"}
+    for rule in all_rules().values():
+        if rule.on not in where:
+            continue
+        try:
+            drafts = list(rule.look(evidence))
+        except Exception as error:
+            # One rule's defect must not cost the others' findings.
+            failed.append(
+                Trust(
+                    what=f"rule {rule.id}",
+                    effect=f"it broke down over this program ({type(error).__name__}: {error})",
+                    remedy=None,
+                )
+            )
+            continue
+        priced += [_Priced(rule, draft, _gain(evidence, draft)) for draft in drafts]
+    kept = _without_repeats([one for one in priced if one.gain.mid >= least])
+    kept.sort(key=lambda one: -one.gain.mid)
+    return Diagnosis([_finding(evidence, one) for one in kept], _together(evidence, kept), failed)
+
+
+def _gain(evidence: Evidence, draft: Draft) -> Gain:
+    def of(edits: Sequence[Edit] | None, otherwise: float) -> float:
+        return _saved(evidence, edits, draft.rare) if edits is not None else otherwise
+
+    mid = of(draft.edits, 0.0)
+    # What the steps themselves vary by, a share of them does too.
+    unsure = max(_SURE, mid * min(0.5, _SURE_SHARE + evidence.step_spread / 2))
+    low = min(of(draft.least, mid * (1 - draft.spread)), mid - unsure)
+    high = max(of(draft.most, mid * (1 + draft.spread)), mid + unsure)
+    # Where the range is too wide it is drawn together around the estimate.
+    widest = max(_WIDEST, mid)
+    if high - low > widest:
+        inner = widest / (high - low)
+        low, high = mid - (mid - low) * inner, mid + (high - mid) * inner
+    return Gain(low=max(0.0, low), mid=mid, high=min(high, 1.0))
+
+
+def _saved(evidence: Evidence, edits: Sequence[Edit], rare: bool) -> float:
+    if rare:
+        return predict(evidence.as_traced.graph, edits, evidence.before_as_traced).gain
+    return predict(evidence.traced.graph, edits, evidence.before).gain
+
+
+def _without_repeats(priced: list[_Priced]) -> list[_Priced]:
+    """Without what a more particular rule says about the same line, and the same rule there twice."""
+    found: dict[tuple[str, object], _Priced] = {}
+    for one in priced:
+        key = one.rule.id, one.draft.line or one.draft.title
+        if key not in found or found[key].gain.mid < one.gain.mid:
+            found[key] = one
+    said = {(one.rule.id, one.draft.line) for one in found.values() if one.draft.line is not None}
+    return [
+        one
+        for one in found.values()
+        if not any((other, one.draft.line) in said for other in one.rule.yields_to)
+    ]
+
+
+def _together(evidence: Evidence, kept: list[_Priced]) -> Gain | None:
+    if not kept:
+        return None
+    left = 1.0
+    for rare in (False, True):
+        edits = [edit for one in kept if one.draft.rare == rare for edit in one.draft.edits]
+        left *= 1 - _saved(evidence, edits, rare)
+    mid = 1 - left
+    alone = sum(one.gain.mid for one in kept)
+    if alone <= 0:
+        return Gain(low=0.0, mid=0.0, high=max(one.gain.high for one in kept))
+    low = mid * sum(one.gain.low for one in kept) / alone
+    high = mid * sum(one.gain.high for one in kept) / alone
+    return Gain(low=low, mid=mid, high=min(high, 1.0))
+
+
+def _finding(evidence: Evidence, one: _Priced) -> Finding:
+    line = one.draft.line
+    return Finding(
+        id=one.rule.id,
+        title=one.draft.title,
+        file=line.file if line is not None else None,
+        line=line.line if line is not None else None,
+        gain=one.gain,
+        confidence=one.draft.confidence,
+        evidence=list(one.draft.evidence),
+        fix=one.draft.fix,
+        diff=one.draft.diff,
+        item=one.rule.item,
+        prove=_prove(evidence),
+    )
+
+
+def _prove(evidence: Evidence) -> str | None:
+    if not evidence.command:
+        return None
+    script, *arguments = evidence.command
+    changed = f"{script.removesuffix('.py')}_new.py"
+    before = shlex.join(["python", script, *arguments])
+    after = shlex.join(["python", changed, *arguments])
+    return f"trackside compare --command {shlex.quote(before)} {shlex.quote(after)}"

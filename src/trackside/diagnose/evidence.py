@@ -1,0 +1,399 @@
+"""What rules look at: the traced steps at their true pace, lines, sources, and what this machine can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+
+from trackside.diagnose.pace import at_pace, typical
+from trackside.diagnose.places import Places
+from trackside.diagnose.source import Source, read_source
+from trackside.diagnose.workbench import Workbench
+from trackside.profiling.captured import Captured
+from trackside.profiling.line_stacks import Line
+from trackside.trace.dependencies import TracedGraph, task_graph
+from trackside.trace.edits import Edit, Remove, Scale, ShrinkGaps
+from trackside.trace.intervals import merged
+from trackside.trace.links import launch_of
+from trackside.trace.model import Ints, Kind, OpInputs, Trace
+from trackside.trace.schedule import Schedule, schedule
+from trackside.trace.steps import Steps, find_steps
+from trackside.trace.timeline import main_thread, outermost
+
+__all__ = ["Evidence", "Machine", "gather"]
+
+_NO_INPUTS = OpInputs((), (), ())
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the program ran on, as far as rules ask."""
+
+    cpus: int = 1
+    """That it may use."""
+    threads: int | None = None
+    """Of torch in the program; None where that is not known."""
+    memory_free: float | None = None
+    """Share of the memory that was free while it ran."""
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    """Measured speeds by name: `cpu.memory.copy`, in bytes and operations per second."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """One program's traced steps."""
+
+    trace: Trace
+    steps: Steps
+    traced: TracedGraph
+    """At the pace of the untraced window, every step as steps usually are."""
+    as_traced: TracedGraph
+    """The same tasks with the times of the trace."""
+    places: Places
+    sources: Mapping[str, Source]
+    command: tuple[str, ...]
+    """What was run: the script and its arguments."""
+    machine: Machine = Machine()
+    workbench: Workbench | None = None
+    step_spread: float = 0.0
+    """Relative interquartile range of the untraced steps."""
+
+    # -- the traced steps ----------------------------------------------------------------------------
+
+    @cached_property
+    def before(self) -> Schedule:
+        return schedule(self.traced.graph)
+
+    @cached_property
+    def before_as_traced(self) -> Schedule:
+        return schedule(self.as_traced.graph)
+
+    @property
+    def step_ns(self) -> float:
+        return self.before.step_ns or 1.0
+
+    @cached_property
+    def has_device(self) -> bool:
+        return bool(len(self.trace.on_device))
+
+    @cached_property
+    def _in_steps(self) -> Ints:
+        rows = self.trace.of(Kind.OP)
+        begin, end = int(self.steps.begin[0]), int(self.steps.end[-1])
+        found: Ints = rows[(self.trace.start[rows] >= begin) & (self.trace.end[rows] <= end)]
+        return found
+
+    def ops(self, *names: str) -> Ints:
+        """Operators of the steps, of these names if any are given, in order of time."""
+        rows = self._in_steps
+        return rows[self.trace.named(*names)[rows]] if names else rows
+
+    def annotations(self, prefix: str) -> Ints:
+        """Ranges in the steps whose name begins so."""
+        wanted = [i for i, name in enumerate(self.trace.names) if name.startswith(prefix)]
+        rows = np.flatnonzero(np.isin(self.trace.name, wanted) & (self.trace.kind == Kind.ANNOTATION))
+        begin, end = int(self.steps.begin[0]), int(self.steps.end[-1])
+        found: Ints = rows[(self.trace.start[rows] >= begin) & (self.trace.end[rows] <= end)]
+        return found
+
+    def within(self, rows: Ints, ranges: Ints) -> Ints:
+        """Those rows that lie in one of the ranges, on its lane."""
+        kept = np.zeros(len(rows), np.bool_)
+        trace = self.trace
+        for one in ranges.tolist():
+            kept |= (
+                (trace.lane[rows] == trace.lane[one])
+                & (trace.start[rows] >= trace.start[one])
+                & (trace.end[rows] <= trace.end[one])
+            )
+        return rows[kept]
+
+    def inputs(self, row: int) -> OpInputs:
+        number = int(self.trace.detail[row])
+        return self.trace.inputs[number] if number >= 0 else _NO_INPUTS
+
+    def shape(self, row: int, place: int = 0) -> tuple[int, ...]:
+        """The shape of one of an operator's inputs; () where it has none."""
+        shapes = self.inputs(row).shapes
+        return shapes[place] if place < len(shapes) else ()
+
+    def type(self, row: int, place: int = 0) -> str:
+        types = self.inputs(row).types
+        return types[place] if place < len(types) else ""
+
+    @cached_property
+    def outer(self) -> Ints:
+        """For every row the outermost operator around it, or itself."""
+        found = np.arange(len(self.trace))
+        inside = self.places.inside
+        for row in np.flatnonzero(inside >= 0).tolist():
+            found[row] = found[inside[row]]
+        return found
+
+    def name(self, row: int) -> str:
+        return self.trace.name_of(row)
+
+    def under(self, row: int, prefix: str) -> bool:
+        """Whether an operator around a row has a name that begins so."""
+        row = int(self.places.inside[row])
+        while row >= 0:
+            if self.name(row).startswith(prefix):
+                return True
+            row = int(self.places.inside[row])
+        return False
+
+    @cached_property
+    def in_backward(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which rows belong to derivatives."""
+        engine = [i for i, name in enumerate(self.trace.names) if name.startswith("autograd::engine")]
+        found = np.isin(self.trace.name, engine)
+        inside = self.places.inside
+        for row in np.flatnonzero(inside >= 0).tolist():
+            found[row] |= found[inside[row]]
+        return found
+
+    @cached_property
+    def forward_ops(self) -> list[int]:
+        """Outermost operators of the main thread, in order, without derivatives, optimizer and loading."""
+        trace = self.trace
+        rows = np.intersect1d(outermost(trace, trace.of(Kind.OP)), self.ops())
+        rows = rows[(trace.lane[rows] == main_thread(trace)) & ~self.in_backward[rows]]
+        for prefix in ("Optimizer.", "enumerate(DataLoader)#"):
+            rows = np.setdiff1d(rows, self.within(rows, self.annotations(prefix)))
+        found: list[int] = rows.tolist()
+        return found
+
+    @cached_property
+    def derivatives(self) -> dict[int, list[int]]:
+        """For an operator the outermost rows of its derivative."""
+        forward, inside = self.places.forward, self.places.inside
+        rows = self.ops()
+        rows = rows[forward[rows] >= 0]
+        around = np.where(inside[rows] >= 0, forward[inside[rows]], -1)
+        found: dict[int, list[int]] = {}
+        for row in rows[around != forward[rows]].tolist():
+            found.setdefault(int(forward[row]), []).append(row)
+        return found
+
+    @cached_property
+    def by_caller(self) -> dict[Line, list[int]]:
+        """The forward operators by the line that was running."""
+        found: dict[Line, list[int]] = {}
+        for row in self.forward_ops:
+            line = self.places.caller(row)
+            if line is not None:
+                found.setdefault(line, []).append(row)
+        return found
+
+    # -- time and edits ------------------------------------------------------------------------------
+
+    @cached_property
+    def _below(self) -> dict[int, list[int]]:
+        """For each row what lies directly in it, and what it launched on a device."""
+        found: dict[int, list[int]] = {}
+        inside = self.places.inside
+        rows = np.flatnonzero(inside >= 0)
+        above = [*inside[rows].tolist(), *launch_of(self.trace, self.trace.on_device).tolist()]
+        for row, holder in zip([*rows.tolist(), *self.trace.on_device.tolist()], above, strict=True):
+            if holder >= 0:
+                found.setdefault(holder, []).append(row)
+        return found
+
+    def closure(self, rows: Iterable[int] | Ints) -> Ints:
+        """Rows with all that runs inside them, and what they launch on a device."""
+        found: set[int] = set()
+        waiting = [int(row) for row in rows]
+        while waiting:
+            row = waiting.pop()
+            if row not in found:
+                found.add(row)
+                waiting += self._below.get(row, ())
+        return np.array(sorted(found), np.int64)
+
+    @cached_property
+    def _tasks_of_row(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for task, row in enumerate(self.traced.row.tolist()):
+            found.setdefault(row, []).append(task)
+        return found
+
+    def tasks(self, rows: Iterable[int] | Ints) -> Ints:
+        """Tasks of rows and of all inside them."""
+        known = self._tasks_of_row
+        return np.array(
+            [task for row in self.closure(rows).tolist() for task in known.get(row, ())], np.int64
+        )
+
+    def cost(self, rows: Iterable[int] | Ints) -> float:
+        """Nanoseconds of a step that rows take on their threads and streams, at the untraced pace."""
+        return float(self.traced.graph.duration_ns[self.tasks(rows)].sum()) / max(1, len(self.steps))
+
+    def share(self, rows: Iterable[int] | Ints) -> float:
+        return self.cost(rows) / self.step_ns
+
+    def without(self, rows: Iterable[int] | Ints, python: float = 1.0) -> list[Edit]:
+        """Rows, all inside them, and so much of their lines' own Python before them are gone."""
+        return self.shrunk(rows, 0.0, 1.0 - python)
+
+    def shrunk(self, rows: Iterable[int] | Ints, factor: float, python: float = 1.0) -> list[Edit]:
+        """Rows and all inside them take `factor` of their time, their lines' Python before them `python`."""
+        rows = np.fromiter(rows, np.int64)
+        tasks = self.tasks(rows)
+        edits: list[Edit] = [Scale(tasks, factor) if factor > 0 else Remove(tasks)] if len(tasks) else []
+        if python < 1.0:
+            outer = np.unique(self.outer[rows])
+            lines = {line for row in outer.tolist() if (line := self.places.caller(row)) is not None}
+            edits += self.python_shrunk(lines, python, set(outer.tolist()))
+        return edits
+
+    def python_shrunk(self, lines: set[Line], factor: float, before: set[int] | None = None) -> list[Edit]:
+        """What these lines take in Python alone, between operators, times a factor.
+
+        Args:
+            before: only ahead of these operators; of all, if left out.
+        """
+        by_factor: dict[float, list[int]] = {}
+        for row, parts in self.places.gaps.items():
+            if before is not None and row not in before:
+                continue
+            share = sum(part.share for part in parts if part.line in lines)
+            if share > 0 and row in self._first_task:
+                left = round(1 - share * (1 - factor), 3)
+                by_factor.setdefault(max(0.0, left), []).append(self._first_task[row])
+        return [ShrinkGaps(tasks, left) for left, tasks in by_factor.items()]
+
+    def python_ns(self, lines: set[Line]) -> float:
+        """Nanoseconds of a step that these lines take in Python alone."""
+        total = 0.0
+        for row, parts in self.places.gaps.items():
+            task = self._first_task.get(row)
+            if task is not None:
+                share = sum(part.share for part in parts if part.line in lines)
+                total += share * float(self.traced.graph.gap_ns[task])
+        return total / max(1, len(self.steps))
+
+    def ranges_shrunk(self, ranges: Ints, factor: float) -> list[Edit]:
+        """All that a thread does in these ranges, operators and Python, times a factor."""
+        tasks = self.tasks(self.within(self.ops(), ranges))
+        edits: list[Edit] = [Scale(tasks, factor)] if len(tasks) else []
+        by_factor: dict[float, list[int]] = {}
+        for task, share in self._gaps_in(ranges):
+            by_factor.setdefault(round(1 - share * (1 - factor), 3), []).append(task)
+        return edits + [ShrinkGaps(group, max(0.0, left)) for left, group in by_factor.items()]
+
+    def ranges_ns(self, ranges: Ints) -> float:
+        """Nanoseconds of a usual step that a thread spends in these ranges."""
+        gaps = sum(share * float(self.traced.graph.gap_ns[task]) for task, share in self._gaps_in(ranges))
+        return self.cost(self.within(self.ops(), ranges)) + gaps / max(1, len(self.steps))
+
+    def _gaps_in(self, ranges: Ints) -> list[tuple[int, float]]:
+        """Tasks with a gap before them that lies in the ranges, and how much of it does."""
+        begin = int(self.steps.begin[0])
+        lanes = {
+            int(lane): merged(self.trace.start[own] - begin, self.trace.end[own] - begin)
+            for lane in np.unique(self.trace.lane[ranges])
+            if len(own := ranges[self.trace.lane[ranges] == lane])
+        }
+        graph, traced = self.traced.graph, self.traced
+        found = []
+        for task in np.flatnonzero(self.as_traced.graph.gap_ns > 0).tolist():
+            inside = lanes.get(int(graph.resource[task]))
+            if inside is None:
+                continue
+            previous = int(graph.previous[task])
+            since = int(traced.end_ns[previous]) if previous >= 0 else 0
+            until = int(traced.start_ns[task])
+            length = inside.within(since, until).total if until > since else 0
+            if length:
+                found.append((task, length / (until - since)))
+        return found
+
+    @cached_property
+    def _first_task(self) -> dict[int, int]:
+        return {row: tasks[0] for row, tasks in self._tasks_of_row.items()}
+
+    # -- lines ---------------------------------------------------------------------------------------
+
+    def by_line(self, rows: Iterable[int] | Ints) -> dict[Line, list[int]]:
+        """Rows by the line that ran them; rows without a line are left out."""
+        found: dict[Line, list[int]] = {}
+        for row in rows:
+            line = self.places.line(int(row))
+            if line is not None:
+                found.setdefault(line, []).append(int(row))
+        return found
+
+    def source(self, line: Line | None) -> Source | None:
+        return self.sources.get(line.file) if line is not None else None
+
+    @cached_property
+    def step_line(self) -> Line | None:
+        """The line that steps the optimizer, which stands in the loop of steps."""
+        for row in self.annotations("Optimizer.step#").tolist():
+            line = self.places.caller(row)
+            if line is not None:
+                return line
+        return None
+
+    def beside(self, line: Line) -> int | None:
+        """For looking up loops of a line: where the loop of steps is, if it is in that file."""
+        step = self.step_line
+        return step.line if step is not None and step.file == line.file else None
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """Lines that ran in the steps, by the log."""
+        seen = {part.line for parts in self.places.gaps.values() for part in parts}
+        seen |= {line for row in self.ops().tolist() if (line := self.places.caller(row)) is not None}
+        return sorted(seen)
+
+
+def gather(
+    captured: Captured,
+    command: Iterable[str] = (),
+    machine: Machine | None = None,
+    workbench: Workbench | None = None,
+) -> Evidence | None:
+    """The evidence of a capture; None where no step was traced."""
+    trace = captured.traced
+    if trace is None or not len(trace):
+        return None
+    steps = captured.steps if captured.steps is not None else find_steps(trace)
+    if not len(steps):
+        return None
+    first = captured.window("A")
+    files = {place.file for place in captured.attribution.known} if captured.attribution else set()
+    sources = {file: source for file in sorted(files) if (source := read_source(file)) is not None}
+    as_traced = task_graph(trace, steps)
+    return Evidence(
+        trace=trace,
+        steps=steps,
+        traced=_at_pace(as_traced, trace, steps, _true_step_ns(captured, bool(len(trace.on_device)))),
+        as_traced=as_traced,
+        places=Places(trace, steps, captured.attribution),
+        sources=sources,
+        command=tuple(command),
+        machine=machine or Machine(),
+        workbench=workbench,
+        step_spread=first.spread if first is not None else 0.0,
+    )
+
+
+def _true_step_ns(captured: Captured, has_device: bool) -> float | None:
+    """The untraced step. Without a device the median: the mean has the machine's hiccups in it."""
+    first = captured.window("A")
+    if first is None:
+        return None
+    times = captured.step_times_ms.get("A")
+    return 1e6 * (first.step_ms if has_device or not times else median(times))
+
+
+def _at_pace(traced: TracedGraph, trace: Trace, steps: Steps, step_ns: float | None) -> TracedGraph:
+    usual = typical(traced, trace, steps)
+    if step_ns is None:
+        return usual
+    return at_pace(usual, np.flatnonzero(~np.isin(usual.row, trace.on_device)), step_ns)

@@ -1,0 +1,247 @@
+"""Rules about operators in a row that torch has one call for, or a cheaper way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from trackside.diagnose.chains import Match, numel, tensor_text
+from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.patterns import (
+    FEWEST_ELEMENTS,
+    PRODUCTS,
+    drafts,
+    is_pointwise,
+    over_last,
+    short_names,
+)
+from trackside.diagnose.rule import Draft, rule
+
+__all__: list[str] = []
+
+
+@rule("eager-attention", "arithmetic", item="attention.use-sdpa")
+def eager_attention(evidence: Evidence) -> Iterator[Draft]:
+    """Attention as product, softmax and product, with the whole matrix of scores in memory."""
+    yield from drafts(
+        evidence,
+        _attention,
+        "Attention is written out: product, softmax, product",
+        "Call torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True in place of a "
+        "triangular "
+        "mask.",
+        "Two products and a softmax over scores of",
+    )
+
+
+def _side_by_side(shape: Sequence[int], kind: str) -> str:
+    batch, heads, length, size = shape
+    return f"{tensor_text((batch, length, heads, size), kind)}.transpose(1, 2)"
+
+
+def _attention(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    if evidence.name(rows[place]) not in PRODUCTS:
+        return None
+    query, key = evidence.shape(rows[place]), evidence.shape(rows[place], 1)
+    if len(query) < 3 or len(key) != len(query) or query[-1] != key[-2]:
+        return None
+    scores = (*query[:-1], key[-1])
+    window = rows[place : place + 9]
+    names = short_names(evidence, window)
+    soft = next((i for i, name in enumerate(names) if name in ("softmax", "_softmax")), None)
+    if soft is None or evidence.shape(window[soft]) != scores:
+        return None
+    for end in range(soft + 1, len(window)):
+        if evidence.name(window[end]) in PRODUCTS:
+            value = evidence.shape(window[end], 1)
+            if evidence.shape(window[end]) != scores or value[-2:-1] != scores[-1:]:
+                return None
+            masked = any(name in ("masked_fill", "where", "add") for name in names[:soft])
+            kind = evidence.type(window[0])
+            # Heads that lie side by side, as a projection leaves them, are copied before each product.
+            copied = len(query) == 4 and any(
+                evidence.name(row) == "aten::copy_" for row in evidence.closure(window[:1])
+            )
+            text = _side_by_side if copied else tensor_text
+            tensors = [text(query, kind), text((*key[:-2], key[-1], key[-2]), kind), text(value, kind)]
+            mask = f"m = torch.ones({scores[-2:]}, dtype=torch.bool).tril()" if masked else "m = None"
+            scored = "a @ b.transpose(-1, -2) * 0.125"
+            scored = f"({scored}).masked_fill(~m, -1e9)" if masked else f"({scored})"
+            return Match(
+                rows=tuple(window[: end + 1]),
+                tensors=tuple(tensors),
+                old=f"{scored}.softmax(-1) @ c",
+                new="F.scaled_dot_product_attention(a, b, c, attn_mask=m)"
+                if len(query) > 3
+                else "F.scaled_dot_product_attention(a[:, None], b[:, None], c[:, None], attn_mask=m)[:, 0]",
+                setup=mask,
+            )
+    return None
+
+
+@rule("hand-written-norm", "arithmetic", item="kernels.fuse-pointwise")
+def hand_written_norm(evidence: Evidence) -> Iterator[Draft]:
+    """Layer or RMS normalisation written out in means, squares and roots."""
+    yield from drafts(
+        evidence,
+        _norm,
+        "A normalisation is written out in single operators",
+        "Call torch.nn.functional.layer_norm (or rms_norm, where no mean is subtracted) instead.",
+        "Means, squares and roots over a tensor of",
+    )
+
+
+def _norm(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    shape = evidence.shape(rows[place])
+    if numel(shape) < FEWEST_ELEMENTS or len(shape) < 2:
+        return None
+    names = short_names(evidence, rows[place : place + 11])
+    if names[0] not in ("mean", "pow", "square", "var", "mul", "std"):
+        return None
+    root = next((i for i, name in enumerate(names) if name in ("sqrt", "rsqrt", "std")), None)
+    if root is None or root > 8 or not set(names[: root + 1]) & {"mean", "var", "std"}:
+        return None
+    if not set(names[: root + 1]) & {"pow", "square", "var", "mul", "std"}:
+        return None
+    end = next(
+        (
+            i
+            for i in range(root, len(names))
+            if names[i] in ("div", "mul") and evidence.shape(rows[place + i]) == shape and (i > root)
+        ),
+        None,
+    )
+    if end is None or any(numel(evidence.shape(row)) > numel(shape) for row in rows[place : place + end + 1]):
+        return None
+    if not over_last(evidence, rows[place : place + end + 1], shape):
+        return None
+    centred = "sub" in names[: end + 1] or names[0] in ("mean", "var", "std")
+    size = shape[-1]
+    layer = "(a - a.mean(-1, keepdim=True)) / (a.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()"
+    root_mean = "a * (a.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()"
+    return Match(
+        rows=tuple(rows[place : place + end + 1]),
+        tensors=(tensor_text(shape, evidence.type(rows[place])),),
+        old=layer if centred else root_mean,
+        new=f"F.layer_norm(a, ({size},))" if centred else f"F.rms_norm(a, ({size},))",
+    )
+
+
+@rule("hand-written-activation", "arithmetic", item="kernels.fuse-pointwise")
+def hand_written_activation(evidence: Evidence) -> Iterator[Draft]:
+    """GELU written out in powers, products and a tanh or erf."""
+    yield from drafts(
+        evidence,
+        _gelu,
+        "GELU is written out in single operators",
+        "Call torch.nn.functional.gelu(x), with approximate='tanh' for that form.",
+        "Powers, products and a tanh or erf over a tensor of",
+    )
+
+
+_TANH = "0.5 * a * (1 + torch.tanh(0.7978845608 * (a + 0.044715 * a ** 3)))"
+_ERF = "0.5 * a * (1 + torch.erf(a * 0.70710678))"
+
+
+_GELU_CONSTANTS = {"tanh": (0.044715, 0.7978845608), "erf": (0.70710678, 1.41421356, 2.0)}
+
+
+def _says_constant(evidence: Evidence, rows: Sequence[int], numbers: Sequence[float]) -> bool:
+    """Whether the lines of these operators name a number of the formula's own."""
+    lines = {line for row in rows if (line := evidence.places.line(row)) is not None}
+    return any(
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, float | int)
+        and any(abs(node.value - number) < 1e-4 for number in numbers)
+        for line in lines
+        if (source := evidence.source(line)) is not None
+        for node in source.nodes_on(line.line)
+    )
+
+
+def _gelu(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    shape = evidence.shape(rows[place])
+    if numel(shape) < FEWEST_ELEMENTS:
+        return None
+    end = place
+    while end < len(rows) and end < place + 11 and is_pointwise(evidence, rows[end], shape):
+        end += 1
+    names = short_names(evidence, rows[place:end])
+    curve = next((name for name in ("tanh", "erf") if name in names), None)
+    # Behind the curve come one and a product or two.
+    last = names.index(curve) if curve is not None else 0
+    while last + 1 < min(len(names), names.index(curve) + 4 if curve else 0) and names[last + 1] in (
+        "add",
+        "mul",
+        "div",
+    ):
+        last += 1
+    window = rows[place : place + last + 1]
+    if curve is None or len(window) < 4 or not _says_constant(evidence, window, _GELU_CONSTANTS[curve]):
+        return None
+    return Match(
+        rows=tuple(window),
+        tensors=(tensor_text(shape, evidence.type(rows[place])),),
+        old=_TANH if curve == "tanh" else _ERF,
+        new=f"F.gelu(a, approximate='{'tanh' if curve == 'tanh' else 'none'}')",
+    )
+
+
+@rule("hand-written-softmax", "arithmetic", item="precision.softmax-norm-fp32")
+def hand_written_softmax(evidence: Evidence) -> Iterator[Draft]:
+    """Softmax written as exp, sum and division."""
+    yield from drafts(
+        evidence,
+        _softmax,
+        "Softmax is written out as exp, sum and division",
+        "Call torch.softmax(x, dim=-1), which also subtracts the largest value first.",
+        "exp, sum and division over a tensor of",
+    )
+
+
+def _softmax(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    shape = evidence.shape(rows[place])
+    if evidence.name(rows[place]) != "aten::exp" or numel(shape) < FEWEST_ELEMENTS:
+        return None
+    names = short_names(evidence, rows[place : place + 5])
+    if "sum" not in names or "div" not in names[names.index("sum") :]:
+        return None
+    end = names.index("div")
+    window = rows[place : place + end + 1]
+    if evidence.shape(window[-1]) != shape or not over_last(evidence, window, shape):
+        return None
+    return Match(
+        rows=tuple(window),
+        tensors=(tensor_text(shape, evidence.type(rows[place])),),
+        old="a.exp() / a.exp().sum(-1, keepdim=True)"
+        if names.count("exp") > 1
+        else "(lambda e: e / e.sum(-1, keepdim=True))(a.exp())",
+        new="torch.softmax(a, -1)",
+    )
+
+
+@rule("log-of-softmax", "training", item="training.cross-entropy")
+def log_of_softmax(evidence: Evidence) -> Iterator[Draft]:
+    """A logarithm of a softmax, in two passes and without its stable form."""
+    yield from drafts(
+        evidence,
+        _log_softmax,
+        "The logarithm of a softmax is taken in two operators",
+        "Call torch.log_softmax(x, dim=-1), or for a loss torch.nn.functional.cross_entropy on the scores "
+        "themselves.",
+        "A softmax and a logarithm over a tensor of",
+    )
+
+
+def _log_softmax(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    shape = evidence.shape(rows[place])
+    window = rows[place : place + 4]
+    names = short_names(evidence, window)
+    if names[0] != "softmax" or "log" not in names or numel(shape) < FEWEST_ELEMENTS:
+        return None
+    end = names.index("log")
+    if evidence.shape(window[end]) != shape:
+        return None
+    kept = (window[0], window[end])
+    tensor = tensor_text(shape, evidence.type(rows[place]))
+    return Match(kept, (tensor,), "a.softmax(-1).log()", "torch.log_softmax(a, -1)")

@@ -1,0 +1,244 @@
+"""Rules about loops in Python: over slices, over elements, and tensors that grow in them."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from trackside.diagnose.chains import VIEWS, backward_of, forward_named, numel
+from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.patterns import PRODUCTS
+from trackside.diagnose.rule import Draft, rule
+from trackside.diagnose.source import AnyLoop, Change, Source
+from trackside.diagnose.wording import count, duration, percent
+from trackside.machine.doctor.script import Call
+from trackside.profiling.line_stacks import Line
+from trackside.trace.edits import Edit
+
+__all__: list[str] = []
+
+_FEWEST_TURNS = 10
+# Least share of a step that a line must have before a rule speaks of it.
+_WORTH = 0.02
+_PICKS = frozenset(
+    f"aten::{name}" for name in ("select", "slice", "unbind", "index", "narrow", "split", "chunk")
+)
+# What calling a small product takes beside the product.
+_CALL_NS = 2_000.0
+
+
+@rule(
+    "python-loop",
+    "host",
+    item="pytorch.python-loops",
+    yields_to=("cat-in-loop", "scalar-reads", "looped-products"),
+)
+def python_loop(evidence: Evidence) -> Iterator[Draft]:
+    """A loop in Python over slices of a tensor, each turn with small operators of its own."""
+    for source, loop, lines in _loops(evidence):
+        rows = [row for row in evidence.forward_ops if evidence.places.caller(row) in lines]
+        if not rows or source.carries(loop):
+            continue
+        counts = Counter(evidence.name(row) for row in rows)
+        works = {name: n for name, n in counts.items() if name not in VIEWS}
+        picked = sum(n for name, n in counts.items() if name in _PICKS)
+        turns = max(works.values(), default=0) / len(evidence.steps)
+        if turns < _FEWEST_TURNS or (
+            picked < 0.8 * turns * len(evidence.steps) and not counts["aten::unbind"]
+        ):
+            continue
+        back = backward_of(evidence, rows)
+        cost = evidence.cost([*rows, *back]) + evidence.python_ns(lines)
+        if cost < _WORTH * evidence.step_ns:
+            continue
+        busiest = max(lines, key=lambda line: sum(evidence.places.caller(row) == line for row in rows))
+        yield Draft(
+            title=f"A loop in Python runs {count(turns)} turns of small operators",
+            line=busiest,
+            evidence=[
+                f"The loop's lines run {count(len(rows) / len(evidence.steps))} operators in a step, of "
+                f"{duration(evidence.cost(rows) * len(evidence.steps) / len(rows))} each on average.",
+                f"With Python between them and their derivatives that is {duration(cost)} of a step of "
+                f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
+            ],
+            fix="Do all turns at once: the operators take whole tensors, with a dimension for what the "
+            "loop counts.",
+            edits=_at_once(evidence, rows, back, lines, turns, element_ns=1.0),
+            least=_at_once(evidence, rows, back, lines, turns, element_ns=5.0),
+            most=_at_once(evidence, rows, back, lines, turns, element_ns=0.3),
+            confidence="medium",
+        )
+
+
+def _loops(evidence: Evidence) -> Iterator[tuple[Source, AnyLoop, set[Line]]]:
+    """Innermost loops inside a step, each with its lines that ran."""
+    found: dict[tuple[str, int, int], tuple[Source, AnyLoop, set[Line]]] = {}
+    for line in evidence.lines:
+        source = evidence.source(line)
+        loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
+        if source is not None and loops:
+            loop = loops[0]
+            key = line.file, loop.lineno, loop.col_offset
+            found.setdefault(key, (source, loop, set()))[2].add(line)
+    yield from found.values()
+
+
+def _at_once(
+    evidence: Evidence,
+    rows: list[int],
+    back: list[int],
+    lines: set[Line],
+    turns: float,
+    element_ns: float,
+) -> list[Edit]:
+    """The loop's operators once each: of a turn's time only the work on its elements stays."""
+    edits: list[Edit] = []
+    for group in (rows, back):
+        costs = evidence.cost(group) * len(evidence.steps)
+        if not costs:
+            continue
+        work = sum(_work_ns(evidence, row, element_ns) for row in group)
+        edits += evidence.shrunk(group, min(1.0, 1 / turns + work / costs))
+    return [*edits, *evidence.python_shrunk(lines, min(1.0, 2 / turns))]
+
+
+def _work_ns(evidence: Evidence, row: int, element_ns: float) -> float:
+    """What an operator takes for its elements alone."""
+    name = evidence.name(row)
+    if name in VIEWS:
+        return 0.0
+    cost = evidence.cost([row]) * len(evidence.steps)
+    if name in PRODUCTS:
+        return max(0.0, cost - _CALL_NS)
+    return min(cost, element_ns * max((numel(shape) for shape in evidence.inputs(row).shapes), default=1))
+
+
+@rule("cat-in-loop", "host", item="pytorch.python-loops")
+def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
+    """A tensor that grows by torch.cat in a loop, copied whole in every turn."""
+    for line, rows in evidence.by_line(
+        forward_named(evidence, "aten::cat", "aten::vstack", "aten::hstack")
+    ).items():
+        source = evidence.source(line)
+        loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
+        per_step = len(rows) / len(evidence.steps)
+        if source is None or not loops or per_step < _FEWEST_TURNS or not _grows(source, line):
+            continue
+        back = backward_of(evidence, rows)
+        # One of them stays, the last, and of the derivatives as much as that one's.
+        last = rows[int(per_step) - 1 :: max(1, int(per_step))]
+        gone = np.setdiff1d(rows, last).tolist()
+        kept = evidence.cost(last) / max(1.0, evidence.cost(rows))
+        cost = evidence.cost([*rows, *back])
+        yield Draft(
+            title="A tensor grows by torch.cat in a loop, and is copied whole in each turn",
+            line=line,
+            evidence=[
+                f"torch.cat runs {count(per_step)} times in a step on this line and takes {duration(cost)} "
+                "of "
+                f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
+                f"The last of them alone takes {duration(evidence.cost(last))}: one call over all parts "
+                "would do.",
+            ],
+            fix="Append the parts to a list in the loop, and call torch.cat once behind it.",
+            # With a call goes the release of what it replaced, which takes its time behind it.
+            edits=[*evidence.without(gone, python=0.9), *evidence.shrunk(back, kept)],
+            least=[*evidence.without(gone, python=0.5), *evidence.shrunk(back, min(1.0, 2 * kept))],
+            confidence="high",
+        )
+
+
+def _grows(source: Source, line: Line) -> bool:
+    """Whether what is assigned on a line is among what it is made of: `x = torch.cat([x, y])`."""
+    statement = source.statement(line.line)
+    if not isinstance(statement, ast.Assign):
+        return False
+    targets = {ast.unparse(target) for target in statement.targets}
+    return any(
+        isinstance(node, ast.expr) and ast.unparse(node) in targets for node in ast.walk(statement.value)
+    )
+
+
+@rule("scalar-reads", "host", item="pytorch.python-loops", on="host")
+def scalar_reads(evidence: Evidence) -> Iterator[Draft]:
+    """Numbers that are read out of a tensor one at a time, with .item() or float()."""
+    rows = forward_named(evidence, "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+    for line, reads in evidence.by_line(rows).items():
+        per_step = len(reads) / len(evidence.steps)
+        source = evidence.source(line)
+        if per_step < _FEWEST_TURNS or source is None or not source.loops(line.line, evidence.beside(line)):
+            continue
+        others = np.setdiff1d(evidence.by_caller.get(line, []), reads).tolist()
+        picks = [row for row in others if evidence.name(row) in VIEWS]
+        only_reads = len(picks) == len(others)
+        gone = [*reads, *(picks if only_reads else [])]
+        cost = evidence.cost(gone) + (evidence.python_ns({line}) if only_reads else 0.0)
+        yield Draft(
+            title="Numbers are read out of a tensor one at a time",
+            line=line,
+            evidence=[
+                f"This line reads {count(per_step)} single numbers from tensors in a step"
+                + (
+                    f", and picks {count(len(picks) / len(evidence.steps))} elements for it."
+                    if picks
+                    else "."
+                ),
+                f"That takes {duration(cost)} of a step of {duration(evidence.step_ns)} "
+                f"({percent(cost / evidence.step_ns)}).",
+            ],
+            fix="Read them all at once with .tolist() before the loop, or compute on the tensor and read "
+            "the result.",
+            edits=evidence.without(gone, python=0.85 if only_reads else 0.2),
+            confidence="high" if only_reads else "medium",
+        )
+
+
+@rule("built-in-over-tensor", "host", item="pytorch.python-loops", on="host")
+def built_in_over_tensor(evidence: Evidence) -> Iterator[Draft]:
+    """Python's own sum, max or min over a tensor: one operator for every element."""
+    by_line = evidence.by_line(evidence.forward_ops)
+    for line, rows in by_line.items():
+        source = evidence.source(line)
+        calls = (
+            source.built_ins_on(line.line, "sum", "max", "min", "any", "all") if source is not None else []
+        )
+        if source is None or not calls or not any(evidence.name(row) == "aten::unbind" for row in rows):
+            continue
+        adds = [
+            row
+            for row in rows
+            if evidence.name(row) in ("aten::add", "aten::gt", "aten::lt", "aten::is_nonzero", "aten::item")
+        ]
+        per_step = len(adds) / len(evidence.steps)
+        if per_step < _FEWEST_TURNS:
+            continue
+        unbinds = [row for row in rows if evidence.name(row) == "aten::unbind"]
+        back = backward_of(evidence, [*adds, *unbinds])
+        cost = evidence.cost([*adds, *unbinds, *back]) + evidence.python_ns({line})
+        call = calls[0]
+        new = f"{ast.unparse(call.node.args[0])}.{call.name}(0)" if len(call.node.args) == 1 else None
+        diff = source.diff([_change(call, new)]) if new and call.name == "sum" else None
+        yield Draft(
+            title=f"Python's {call.name}() walks over a tensor element by element",
+            line=line,
+            evidence=[
+                f"{count(per_step)} operators of a step come from Python's {call.name}() on this line.",
+                f"They take {duration(cost)} of a step of {duration(evidence.step_ns)}, derivatives and "
+                "Python "
+                f"included ({percent(cost / evidence.step_ns)}).",
+            ],
+            fix=f"Use the tensor's own method: .{call.name}(0).",
+            edits=[
+                *evidence.shrunk([*adds, *unbinds], 1.5 / per_step, python=1.5 / per_step),
+                *evidence.shrunk(back, min(1.0, 2 / per_step)),
+            ],
+            confidence="high",
+            diff=diff,
+        )
+
+
+def _change(call: Call, text: str) -> Change:
+    return Change(call.node, text)

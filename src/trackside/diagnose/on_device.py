@@ -1,0 +1,57 @@
+"""What rules about devices ask: idle time, copies, and which line launched something."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trackside.diagnose.evidence import Evidence
+from trackside.profiling.line_stacks import Line
+from trackside.trace.intervals import merged
+from trackside.trace.model import Ints, Kind
+from trackside.trace.timeline import main_thread
+
+__all__ = ["SYNCS", "busiest_line", "copies_named", "host_tasks", "idle_share", "in_window", "window"]
+
+SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize")
+
+
+def window(evidence: Evidence) -> tuple[int, int]:
+    """From the first step's beginning to the last one's end."""
+    return int(evidence.steps.begin[0]), int(evidence.steps.end[-1])
+
+
+def in_window(evidence: Evidence, *kinds: Kind) -> Ints:
+    """Rows of these kinds that begin in the steps."""
+    rows = evidence.trace.of(*kinds)
+    begin, end = window(evidence)
+    found: Ints = rows[(evidence.trace.start[rows] >= begin) & (evidence.trace.start[rows] < end)]
+    return found
+
+
+def idle_share(evidence: Evidence) -> float:
+    """How much of the steps no kernel and no copy runs on the device."""
+    begin, end = window(evidence)
+    rows = evidence.trace.on_device
+    busy = merged(evidence.trace.start[rows], evidence.trace.end[rows]).within(begin, end).total
+    return 1 - busy / max(1, end - begin)
+
+
+def host_tasks(evidence: Evidence) -> Ints:
+    """Tasks of the thread that launches, but for those that wait."""
+    main = main_thread(evidence.trace)
+    rows = evidence.traced.row
+    on_main = (evidence.trace.lane[rows] == main) & ~evidence.trace.named(*SYNCS)[rows]
+    return np.flatnonzero(on_main)
+
+
+def busiest_line(evidence: Evidence, rows: Ints) -> Line | None:
+    """The line that has the most of these rows."""
+    lines = [line for row in rows.tolist() if (line := evidence.places.line(row)) is not None]
+    return max(set(lines), key=lines.count) if lines else None
+
+
+def copies_named(evidence: Evidence, text: str) -> Ints:
+    """Copies in the steps whose name says so: `HtoD (Pageable`."""
+    wanted = [i for i, name in enumerate(evidence.trace.names) if text in name]
+    rows = in_window(evidence, Kind.COPY)
+    return rows[np.isin(evidence.trace.name[rows], wanted)]

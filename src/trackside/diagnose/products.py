@@ -1,0 +1,313 @@
+"""Rules about products and orderings that need not be as large as they are."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from trackside.diagnose.chains import Match, numel, tensor_text
+from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.patterns import (
+    FEWEST_ELEMENTS,
+    POINTWISE,
+    PRODUCTS,
+    drafts,
+    over_last,
+    short_names,
+)
+from trackside.diagnose.rule import Draft, rule
+
+__all__: list[str] = []
+
+
+@rule("one-hot-product", "arithmetic", item="training.sparse-embeddings")
+def one_hot_product(evidence: Evidence) -> Iterator[Draft]:
+    """A matrix of ones and zeros multiplied with a table, to pick rows of the table."""
+    yield from drafts(
+        evidence,
+        _one_hot,
+        "Rows of a table are picked by a product with a one-hot matrix",
+        "Index the table: table[indices], or torch.nn.functional.embedding(indices, table).",
+        "A one-hot matrix is made and multiplied:",
+    )
+
+
+def _one_hot(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    if evidence.name(rows[place]) != "aten::one_hot":
+        return None
+    for end in range(place + 1, min(place + 5, len(rows))):
+        shape, table = evidence.shape(rows[end]), evidence.shape(rows[end], 1)
+        if evidence.name(rows[end]) in PRODUCTS and len(table) == 2 and shape[-1] == table[0]:
+            count = numel(shape[:-1])
+            return Match(
+                rows=tuple(rows[place : end + 1]),
+                tensors=(tensor_text(table, evidence.type(rows[end])),),
+                old=f"F.one_hot(i, {table[0]}).to(a.dtype) @ a",
+                new="F.embedding(i, a)",
+                setup=f"i = torch.randint(0, {table[0]}, ({count},))",
+            )
+    return None
+
+
+@rule("diagonal-product", "arithmetic")
+def diagonal_product(evidence: Evidence) -> Iterator[Draft]:
+    """A product with a diagonal matrix, which only scales rows or columns."""
+    yield from drafts(
+        evidence,
+        _diagonal,
+        "A diagonal matrix is multiplied as if it were full",
+        "Scale instead: v[:, None] * x for diag(v) @ x, and x * v for x @ diag(v).",
+        "A diagonal matrix is made and multiplied:",
+    )
+
+
+def _diagonal(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    if (
+        evidence.name(rows[place]) not in ("aten::diag", "aten::diag_embed")
+        or len(evidence.shape(rows[place])) != 1
+    ):
+        return None
+    size = evidence.shape(rows[place])[0]
+    for end in range(place + 1, min(place + 4, len(rows))):
+        left, right = evidence.shape(rows[end]), evidence.shape(rows[end], 1)
+        if evidence.name(rows[end]) not in PRODUCTS or len(left) != 2 or len(right) != 2:
+            continue
+        kind = evidence.type(rows[end])
+        vector = tensor_text((size,), kind)
+        if left == (size, size):
+            match = (tensor_text(right, kind), "torch.diag(a) @ b", "a[:, None] * b")
+        elif right == (size, size):
+            match = (tensor_text(left, kind), "b @ torch.diag(a)", "b * a")
+        else:
+            continue
+        return Match(tuple(rows[place : end + 1]), (vector, match[0]), match[1], match[2])
+    return None
+
+
+@rule("inverse-product", "arithmetic")
+def inverse_product(evidence: Evidence) -> Iterator[Draft]:
+    """An inverse that is only multiplied: solving takes less, and is more exact."""
+    yield from drafts(
+        evidence,
+        _inverse,
+        "A matrix is inverted only to be multiplied",
+        "Solve instead: torch.linalg.solve(a, b) for inv(a) @ b.",
+        "An inverse and a product:",
+    )
+
+
+def _inverse(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    if evidence.name(rows[place]) not in ("aten::linalg_inv", "aten::linalg_inv_ex", "aten::inverse"):
+        return None
+    shape = evidence.shape(rows[place])
+    for end in range(place + 1, min(place + 3, len(rows))):
+        right = evidence.shape(rows[end], 1)
+        if (
+            evidence.name(rows[end]) in PRODUCTS
+            and evidence.shape(rows[end]) == shape
+            and len(right) == len(shape)
+        ):
+            kind = evidence.type(rows[end])
+            return Match(
+                rows=(rows[place], rows[end]),
+                tensors=(
+                    f"{tensor_text(shape, kind)} + {shape[-1]} * torch.eye({shape[-1]})",
+                    tensor_text(right, kind),
+                ),
+                old="torch.linalg.inv(a) @ b",
+                new="torch.linalg.solve(a, b)",
+            )
+    return None
+
+
+@rule("chain-order", "arithmetic")
+def chain_order(evidence: Evidence) -> Iterator[Draft]:
+    """Three matrices multiplied in the order that takes more operations."""
+    for draft in drafts(
+        evidence,
+        _chain,
+        "Three matrices are multiplied in the expensive order",
+        "Put parentheses around the last two: a @ (b @ c); or call torch.linalg.multi_dot([a, b, c]).",
+        "Two products in a row, the first over",
+    ):
+        source = evidence.source(draft.line)
+        chained = _chained(source.nodes_on(draft.line.line)) if source is not None and draft.line else False
+        if chained:
+            yield draft
+
+
+def _chained(nodes: Iterator[ast.AST]) -> bool:
+    """Whether a line holds `a @ b @ c`, from the left."""
+    return any(
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.MatMult)
+        and isinstance(node.left, ast.BinOp)
+        and isinstance(node.left.op, ast.MatMult)
+        for node in nodes
+    )
+
+
+def _chain(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    if evidence.name(rows[place]) != "aten::matmul" or place + 1 >= len(rows):
+        return None
+    first, second = evidence.shape(rows[place]), evidence.shape(rows[place], 1)
+    left, third = evidence.shape(rows[place + 1]), evidence.shape(rows[place + 1], 1)
+    if evidence.name(rows[place + 1]) != "aten::matmul" or len(first) != 2 or len(second) != 2:
+        return None
+    if left != (first[0], second[1]) or not 1 <= len(third) <= 2:
+        return None
+    width = third[1] if len(third) == 2 else 1
+    now = numel(first) * second[1] + numel(left) * width
+    then = numel(second) * width + numel(first) * width
+    if then > 0.8 * now:
+        return None
+    kind = evidence.type(rows[place])
+    tensors = tuple(tensor_text(shape, kind) for shape in (first, second, third))
+    return Match((rows[place], rows[place + 1]), tensors, "(a @ b) @ c", "a @ (b @ c)")
+
+
+@rule("broadcast-product", "arithmetic")
+def broadcast_product(evidence: Evidence) -> Iterator[Draft]:
+    """A product of two tensors blown up by broadcasting, then summed: a matrix product in disguise."""
+    yield from drafts(
+        evidence,
+        _broadcast,
+        "A matrix product is written as a broadcast and a sum",
+        "Call a matrix product: a @ b.T, or torch.einsum; the large tensor in between is never made.",
+        "A broadcast product and a sum of",
+    )
+
+
+def _broadcast(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    shapes = evidence.inputs(rows[place]).shapes
+    if evidence.name(rows[place]) != "aten::mul" or len(shapes) < 2 or place + 1 >= len(rows):
+        return None
+    whole = _blown_up(shapes[0], shapes[1])
+    after = rows[place + 1]
+    if whole is None or evidence.name(after) != "aten::sum" or evidence.shape(after) != whole:
+        return None
+    if not over_last(evidence, [after], whole):
+        return None
+    a, b = (shapes[0], shapes[1]) if shapes[0][-2] == 1 else (shapes[1], shapes[0])
+    kind = evidence.type(rows[place])
+    return Match(
+        rows=(rows[place], after),
+        tensors=(tensor_text(a, kind), tensor_text(b, kind)),
+        old="(a * b).sum(-1)",
+        new="(a.flatten(0, -2) @ b.flatten(0, -2).mT)",
+    )
+
+
+def _blown_up(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape of `n×1×d` with `1×m×d`, where both are of that kind."""
+    if len(one) != 3 or len(other) != 3 or one[2] != other[2] or one[2] < 2:
+        return None
+    first, second = (one, other) if one[1] == 1 else (other, one)
+    if first[1] != 1 or second[0] != 1 or first[0] < 2 or second[1] < 2:
+        return None
+    return first[0], second[1], one[2]
+
+
+@rule("broadcast-distance", "arithmetic")
+def broadcast_distance(evidence: Evidence) -> Iterator[Draft]:
+    """Distances between all pairs by a broadcast difference, its square and a sum."""
+    yield from drafts(
+        evidence,
+        _distance,
+        "Distances between all pairs are computed through one large tensor",
+        "Call torch.cdist(a, b) (squared where the square is wanted).",
+        "A broadcast difference, its square and a sum of",
+    )
+
+
+def _distance(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    shapes = evidence.inputs(rows[place]).shapes
+    if evidence.name(rows[place]) != "aten::sub" or len(shapes) < 2 or place + 2 >= len(rows):
+        return None
+    whole = _blown_up(shapes[0], shapes[1])
+    names = short_names(evidence, rows[place : place + 3])
+    if whole is None or names[1] not in ("pow", "square") or names[2] != "sum":
+        return None
+    if not over_last(evidence, rows[place + 2 : place + 3], whole):
+        return None
+    n, m, d = whole
+    kind = evidence.type(rows[place])
+    return Match(
+        rows=tuple(rows[place : place + 3]),
+        tensors=(tensor_text((n, d), kind), tensor_text((m, d), kind)),
+        old="(a[:, None] - b[None]).pow(2).sum(-1)",
+        new="torch.cdist(a, b).pow(2)",
+    )
+
+
+@rule("sort-for-few", "arithmetic")
+def sort_for_few(evidence: Evidence) -> Iterator[Draft]:
+    """A whole sort of which only the first few are used."""
+    yield from drafts(
+        evidence,
+        _sorted,
+        "Everything is sorted, and only the first few are used",
+        "Call torch.topk(x, k): it finds the largest k without sorting the rest.",
+        "A sort, of which few are used, of",
+    )
+
+
+def _sorted(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    if evidence.name(rows[place]) not in ("aten::sort", "aten::argsort"):
+        return None
+    shape = evidence.shape(rows[place])
+    for end in range(place + 1, min(place + 4, len(rows))):
+        if evidence.name(rows[end]) not in ("aten::slice", "aten::narrow"):
+            continue
+        values = evidence.inputs(rows[end]).values
+        bound = next((v for v in reversed(values[:4]) if v.lstrip("-").isdigit()), "")
+        few = int(bound) if bound else -1
+        if evidence.shape(rows[end]) == shape and 0 < few <= shape[-1] // 4:
+            tensor = tensor_text(shape, evidence.type(rows[place]))
+            return Match((rows[place],), (tensor,), "a.sort(-1, descending=True)[0]", f"a.topk({few}, -1)[0]")
+    return None
+
+
+@rule("materialised-repeat", "arithmetic")
+def materialised_repeat(evidence: Evidence) -> Iterator[Draft]:
+    """A tensor that is repeated in memory only to be combined with another, which broadcasting does by "
+    "itself."""
+    yield from drafts(
+        evidence,
+        _repeat,
+        "A tensor is copied many times over where broadcasting would do",
+        "Leave out .repeat(…) and let the operator broadcast, or use .expand(…), which copies nothing.",
+        "A tensor is repeated and then combined with one of",
+    )
+
+
+def _repeat(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    if evidence.name(rows[place]) not in ("aten::repeat", "aten::tile", "aten::repeat_interleave"):
+        return None
+    shape = evidence.shape(rows[place])
+    if place + 1 >= len(rows) or evidence.name(rows[place]) == "aten::repeat_interleave":
+        return None
+    after = rows[place + 1]
+    name = evidence.name(after).removeprefix("aten::").removesuffix("_")
+    big = max(evidence.inputs(after).shapes[:2], key=numel, default=())
+    repeats = _repeats(evidence.inputs(rows[place]).values)
+    padded = (1,) * (len(repeats) - len(shape)) + shape
+    if name not in POINTWISE or not repeats or numel(big) < FEWEST_ELEMENTS:
+        return None
+    # Only what had one element along a dimension can be broadcast along it.
+    if any(times > 1 and size != 1 for times, size in zip(repeats, padded, strict=True)):
+        return None
+    if tuple(times * size for times, size in zip(repeats, padded, strict=True)) != big:
+        return None
+    kind = evidence.type(rows[place])
+    return Match(
+        rows=(rows[place], after),
+        tensors=(tensor_text(padded, kind), tensor_text(big, kind)),
+        old=f"a.repeat({', '.join(map(str, repeats))}) * b",
+        new="a * b",
+    )
+
+
+def _repeats(values: Sequence[str]) -> tuple[int, ...]:
+    text = next((value for value in values if value.startswith("[")), "")
+    return tuple(int(part) for part in text.strip("[]").split(",") if part.strip().isdigit())

@@ -1,0 +1,232 @@
+"""One file of the program as rules ask for it: what stands on a line, which loops are around it, and diffs.
+
+Names of the program's own are only followed, never read: what counts is what they were imported as and where
+they are given a value.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from trackside.machine.doctor.script import Call, Script, read_script
+from trackside.records.errors import TracksideError
+
+__all__ = ["AnyLoop", "Change", "Source", "read_source"]
+
+AnyLoop: TypeAlias = ast.For | ast.AsyncFor | ast.While | ast.ListComp | ast.GeneratorExp | ast.SetComp
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
+_BUILT_IN = frozenset({"print", "sum", "max", "min", "any", "all", "list", "float", "int", "zip", "range"})
+
+
+class Change(NamedTuple):
+    """Text in place of a node, or before it where `insert` is set."""
+
+    node: ast.expr | ast.stmt
+    text: str
+    insert: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A file, parsed, with its text."""
+
+    script: Script
+    lines: tuple[str, ...]
+
+    def text(self, line: int) -> str:
+        return self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
+
+    def script_text(self, node: ast.expr) -> str:
+        """What is written for an expression."""
+        return ast.get_source_segment("\n".join(self.lines), node) or ast.unparse(node)
+
+    def nodes_on(self, line: int) -> Iterator[ast.AST]:
+        """Expressions and statements that begin before a line's end and end after its beginning."""
+        for node in self.script.nodes:
+            first = getattr(node, "lineno", None)
+            if first is not None and first <= line <= (getattr(node, "end_lineno", None) or first):
+                yield node
+
+    def calls_on(self, line: int) -> list[Call]:
+        """Calls that are written on a line, or run over it."""
+        return [
+            call
+            for call in self.script.calls
+            if call.node.lineno <= line <= (call.node.end_lineno or call.node.lineno)
+            and not isinstance(call.node.func, ast.Lambda)
+        ]
+
+    def torch_calls_on(self, line: int, *names: str) -> list[Call]:
+        """Calls of these functions of torch (`tensor` for `torch.tensor`) on a line."""
+        wanted = {f"torch.{name}" for name in names}
+        return [call for call in self.calls_on(line) if call.name in wanted]
+
+    def methods_on(self, line: int, *names: str) -> list[Call]:
+        """Calls of a method of one of these names on a line."""
+        return [call for call in self.calls_on(line) if "." in call.name and call.method in names]
+
+    def built_ins_on(self, line: int, *names: str) -> list[Call]:
+        """Calls of Python's own functions, where the file does not give their names to something else."""
+        return [
+            call
+            for call in self.calls_on(line)
+            if call.name in names and call.name in _BUILT_IN and call.name not in self.script.bound
+        ]
+
+    def statement(self, line: int) -> ast.stmt | None:
+        """The innermost statement around a line."""
+        found = [node for node in self.nodes_on(line) if isinstance(node, ast.stmt)]
+        return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
+
+    def loops(self, line: int, beside: int | None = None) -> list[AnyLoop]:
+        """Loops in whose body a line stands, innermost first, without those around the line `beside` too."""
+        found: list[AnyLoop] = []
+        for node in self.nodes_on(line):
+            if not isinstance(node, _LOOPS):
+                continue
+            if beside is not None and _spans(node, beside):
+                continue
+            body = node.body if isinstance(node, ast.For | ast.AsyncFor | ast.While) else [node]
+            if any(_spans(part, line) for part in body):
+                found.append(node)
+        function = self._function(line)
+        same = [loop for loop in found if function is None or _spans(function, loop.lineno)]
+        return sorted(same, key=lambda node: (-node.lineno, -node.col_offset))
+
+    def _function(self, line: int) -> ast.AST | None:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        found = [node for node in self.nodes_on(line) if isinstance(node, kinds)]
+        return max(found, key=lambda node: node.lineno, default=None)
+
+    def carries(self, loop: AnyLoop) -> bool:
+        """Whether a turn of a loop uses what the turn before it computed, as far as names tell.
+
+        A sum that only grows (`total = total + …`) does not count: it can be taken at once as well.
+        """
+        if not isinstance(loop, ast.For | ast.AsyncFor | ast.While):
+            return False
+        if _stores(loop) & _reads_by_index(loop):
+            return True
+        known = set() if isinstance(loop, ast.While) else _given(loop.target)
+        given = set[str]().union(*(_given(statement) for statement in loop.body))
+        sums = {name for statement in loop.body if (name := _grown(statement))}
+        reads = Counter(name for statement in loop.body for name in _read(statement))
+        sums = {name for name in sums if reads[name] == 1}
+        for statement in loop.body:
+            if any(name in given - known - sums for name in _read(statement)):
+                return True
+            known |= _given(statement)
+        return False
+
+    def changes_in(self, loop: AnyLoop) -> frozenset[str]:
+        """Names that a loop gives a value."""
+        return frozenset(
+            node.id
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        )
+
+    def diff(self, changes: Sequence[Change]) -> str | None:
+        """The file with these changes, against the file, as `patch` reads it."""
+        lines = [line + "\n" for line in self.lines]
+        new = list(lines)
+        # From the end on: places further up stay where they are.
+        for node, text, insert in sorted(changes, key=lambda c: (-c.node.lineno, -c.node.col_offset)):
+            first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+            if insert:
+                indent = new[first][: len(new[first]) - len(new[first].lstrip())]
+                new[first:first] = [f"{indent}{line}\n" for line in text.splitlines()]
+                continue
+            head = new[first].encode()[: node.col_offset].decode()
+            tail = new[last].encode()[node.end_col_offset or 0 :].decode()
+            new[first : last + 1] = (head + text + tail).splitlines(keepends=True)
+        name = self.script.path.name
+        text = "".join(difflib.unified_diff(lines, new, f"a/{name}", f"b/{name}"))
+        return text or None
+
+    def with_argument(self, call: Call, argument: str, value: str) -> Change:
+        """The call with a keyword argument set."""
+        words = [*self._arguments(call, argument), f"{argument}={value}"]
+        return Change(call.node, f"{self.script_text(call.node.func)}({', '.join(words)})")
+
+    def without_argument(self, call: Call, argument: str) -> Change:
+        """The call without a keyword argument."""
+        words = self._arguments(call, argument)
+        return Change(call.node, f"{self.script_text(call.node.func)}({', '.join(words)})")
+
+    def _arguments(self, call: Call, left_out: str) -> list[str]:
+        """All arguments as they are written, but for one keyword."""
+        words = [self.script_text(one) for one in call.node.args]
+        return words + [
+            f"{one.arg}={self.script_text(one.value)}" if one.arg else f"**{self.script_text(one.value)}"
+            for one in call.node.keywords
+            if one.arg != left_out
+        ]
+
+
+def read_source(file: str) -> Source | None:
+    """The file, where it can be read and parsed."""
+    path = Path(file)
+    try:
+        script = read_script(path)
+        return Source(script, tuple(path.read_text(encoding="utf-8").splitlines()))
+    except (TracksideError, OSError, UnicodeDecodeError):
+        return None
+
+
+def _spans(node: ast.AST, line: int) -> bool:
+    first = getattr(node, "lineno", None)
+    return first is not None and first <= line <= (getattr(node, "end_lineno", None) or first)
+
+
+def _given(node: ast.AST) -> set[str]:
+    """Plain names that get a value in it."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def _read(statement: ast.stmt) -> Iterator[str]:
+    """Names that a statement reads, those that it adds to included."""
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def _grown(statement: ast.stmt) -> str | None:
+    """The name in `total += …` or `total = total + …`."""
+    if isinstance(statement, ast.AugAssign):
+        added = isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name)
+        return statement.target.id if added and isinstance(statement.target, ast.Name) else None
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.BinOp):
+        return None
+    target, left = statement.targets[0], statement.value.left
+    same = isinstance(target, ast.Name) and isinstance(left, ast.Name) and target.id == left.id
+    return (
+        target.id
+        if same and isinstance(target, ast.Name) and isinstance(statement.value.op, ast.Add)
+        else None
+    )
+
+
+def _stores(loop: ast.AST) -> set[str]:
+    """What is stored into by index, as written: `out` of `out[i] = …`."""
+    return {
+        ast.unparse(node.value)
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _reads_by_index(loop: ast.AST) -> set[str]:
+    return {
+        ast.unparse(node.value)
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
+    }

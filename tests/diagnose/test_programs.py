@@ -1,0 +1,129 @@
+"""Real programs: what is planted is found on its line, what is repaired or clean is not blamed."""
+
+import ast
+import builtins
+import keyword
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.diagnose.conftest import PROGRAMS, problems
+
+from trackside.diagnose.diagnosis import LEAST_GAIN, Diagnosis, all_rules, diagnose
+from trackside.diagnose.evidence import Evidence
+from trackside.handbook.items import items
+
+BROKEN = sorted(PROGRAMS.glob("*_broken.py"))
+CLEAN = sorted(PROGRAMS.glob("clean_*.py"))
+Gathered = Callable[[Path], Evidence]
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def every_finding(evidence: Evidence) -> Diagnosis:
+    """However small its gain: how large it is depends on what else the machine does."""
+    found = diagnose(evidence, least=0.0)
+    assert found.failed == []
+    return found
+
+
+@pytest.mark.parametrize("program", BROKEN, ids=lambda path: path.stem)
+def test_planted_problems_are_found_on_their_lines(program: Path, evidence_of: Gathered) -> None:
+    found = every_finding(evidence_of(program))
+    places = {(one.id, one.line) for one in found.findings}
+    assert problems(program) <= places
+    for one in found.findings:
+        assert one.file == str(program) or one.file is None
+        assert 0 <= one.gain.low <= one.gain.mid <= one.gain.high <= 1
+        assert one.gain.high - one.gain.low <= max(0.05, one.gain.mid) + 1e-9
+        assert one.evidence
+        assert all(any(sign.isdigit() for sign in text) for text in one.evidence)
+        assert one.fix
+        assert one.prove is not None
+        assert program.name in one.prove
+    gains = [one.gain.mid for one in found.findings]
+    assert gains == sorted(gains, reverse=True)
+    assert found.together is not None
+    # Through the critical path, never added up.
+    assert max(gains) - 1e-6 <= found.together.mid <= min(1.0, sum(gains)) + 1e-6
+
+
+@pytest.mark.parametrize("program", BROKEN, ids=lambda path: path.stem)
+def test_the_repaired_twin_has_none_of_them(program: Path, evidence_of: Gathered) -> None:
+    twin = program.with_name(program.name.replace("_broken", "_repaired"))
+    planted = {rule for rule, _ in problems(program)}
+    found = diagnose(evidence_of(twin))
+    assert not {one.id for one in found.findings if one.gain.mid >= LEAST_GAIN} & planted
+
+
+@pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
+def test_clean_programs_are_not_blamed(program: Path, evidence_of: Gathered) -> None:
+    blamed = [
+        (one.id, one.line, one.gain)
+        for one in diagnose(evidence_of(program)).findings
+        if one.gain.low >= 0.02
+    ]
+    assert blamed == []
+
+
+@pytest.mark.parametrize("name", ["loops_broken", "training_broken"])
+def test_names_do_not_matter(name: str, evidence_of: Gathered, tmp_path: Path) -> None:
+    renamed = tmp_path / "other.py"
+    tree = _Renamed().visit(ast.parse((PROGRAMS / f"{name}.py").read_text()))
+    renamed.write_text(ast.unparse(tree))
+    there = {one.id for one in every_finding(evidence_of(renamed)).findings}
+    assert {rule for rule, _ in problems(PROGRAMS / f"{name}.py")} <= there
+
+
+class _Renamed(ast.NodeTransformer):
+    """Every name of the program's own becomes a meaningless one; imports, attributes and Python's own "
+    "stay."""
+
+    def __init__(self) -> None:
+        self._kept = {*dir(builtins), *keyword.kwlist}
+        self._names: dict[str, str] = {}
+
+    def _new(self, name: str) -> str:
+        return name if name in self._kept else self._names.setdefault(name, f"v{len(self._names)}")
+
+    def visit_Import(self, node: ast.Import) -> ast.Import:
+        self._kept |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        self._kept |= {alias.asname or alias.name for alias in node.names}
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.copy_location(ast.Name(self._new(node.id), node.ctx), node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(self._new(node.arg)), node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self._new(node.name)
+        return self.generic_visit(node)
+
+
+def test_rules_name_items_that_exist() -> None:
+    known = items()
+    for rule in all_rules().values():
+        assert rule.item is None or rule.item in known, rule.id
+        assert rule.about, rule.id
+
+
+# Tested without a program of their own: what they need cannot be had on every machine.
+ELSEWHERE = {
+    "threads": "test_rules.py",
+    "exposed-collectives": "test_device.py",
+    "small-messages": "test_device.py",
+}
+
+
+def test_every_rule_that_speaks_of_host_programs_has_one_with_its_problem() -> None:
+    planted = {rule for program in BROKEN for rule, _ in problems(program)}
+    spoken = {rule.id for rule in all_rules().values() if rule.on in ("host", "both")}
+    assert spoken - planted == set(ELSEWHERE)
+    assert planted <= spoken
+    for file in ELSEWHERE.values():
+        assert (Path(__file__).parent / file).exists()

@@ -1,0 +1,188 @@
+"""Pricing and ranking, the pace of a traced graph, and rules that no program on every machine can show."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.trace.kineto import Maker
+
+from trackside.diagnose import diagnosis
+from trackside.diagnose.diagnosis import all_rules, diagnose
+from trackside.diagnose.evidence import Evidence, Machine, gather
+from trackside.diagnose.rule import RULES, Draft, Rule
+from trackside.diagnose.source import read_source
+from trackside.diagnose.workbench import Workbench
+from trackside.profiling.captured import Captured
+from trackside.profiling.line_stacks import Line
+from trackside.records.profile import WindowTimes
+from trackside.trace.edits import Scale
+from trackside.trace.reader import read_trace
+
+STEPS = 5
+
+
+def host_steps(folder: Path, hiccup: float = 0.0, captured: Captured | None = None) -> Evidence:
+    """Steps of 1 ms on the host: a product of 600 µs, and sixteen small operators of 20 µs with 5 µs "
+    "between."""
+    maker = Maker()
+    for number in range(STEPS):
+        start = 1_000.0 * number + (hiccup if number > 2 else 0.0)
+        late = hiccup if number == 2 else 0.0
+        maker.mark(f"ProfilerStep#{number}", start, 999 + late)
+        shapes = {"Input Dims": [[512, 768], [768, 768]], "Input type": ["float", "float"]}
+        maker.op("aten::mm", start, 600 + late, **shapes)
+        for place in range(16):
+            maker.op("aten::add", start + 600 + late + 25.0 * place, 20, **shapes)
+    found = captured or Captured()
+    found.traced = read_trace(maker.write(folder / "trace.json"))
+    evidence = gather(found, ["train.py"], Machine(cpus=2))
+    assert evidence is not None
+    return evidence
+
+
+def test_a_hiccup_in_one_step_does_not_count(tmp_path: Path) -> None:
+    calm, disturbed = host_steps(tmp_path), host_steps(tmp_path, hiccup=40_000)
+    assert disturbed.step_ns == pytest.approx(calm.step_ns)
+    assert disturbed.before_as_traced.step_ns > 8 * calm.step_ns
+    assert disturbed.share(disturbed.ops("aten::mm")) == pytest.approx(0.6, abs=0.01)
+
+
+def test_tracing_is_taken_off_each_operator_and_not_in_proportion(tmp_path: Path) -> None:
+    untraced = WindowTimes(window="A", steps=5, step_ms=0.985, spread=0.0, slowdown=None)
+    evidence = host_steps(tmp_path, captured=Captured(windows=[untraced]))
+    assert evidence.step_ns == pytest.approx(985_000, rel=0.001)
+    # Of 15 µs the product has lost about a thirtieth: it is one event among seventeen, with their gaps.
+    assert evidence.cost(evidence.ops("aten::mm")) == pytest.approx(599_550, abs=100)
+
+
+def test_a_machine_that_got_faster_is_not_taken_for_tracing(tmp_path: Path) -> None:
+    untraced = WindowTimes(window="A", steps=5, step_ms=0.5, spread=0.0, slowdown=None)
+    evidence = host_steps(tmp_path, captured=Captured(windows=[untraced]))
+    assert evidence.share(evidence.ops("aten::add")) > 0.28
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rule]:
+    """Rules of the test's own instead of all."""
+    all_rules()
+    rules: dict[str, Rule] = {}
+    monkeypatch.setattr(diagnosis, "RULES", rules)
+    return rules
+
+
+def a_rule(name: str, drafts: list[Draft], **more: object) -> Rule:
+    return replace(RULES["float64"], id=name, look=lambda evidence: iter(drafts), **more)  # type: ignore[arg-type]
+
+
+def test_findings_are_ranked_and_together_they_gain_less_than_their_sum(
+    tmp_path: Path, only: dict[str, Rule]
+) -> None:
+    evidence = host_steps(tmp_path)
+    product, small = evidence.tasks(evidence.ops("aten::mm")), evidence.tasks(evidence.ops("aten::add"))
+    half = Draft("half", Line("a.py", 1), ["1"], "f", [Scale(product, 0.5)])
+    gone = Draft("gone", Line("a.py", 2), ["1"], "f", [Scale(product, 0.1), Scale(small, 0.9)])
+    only.update(one=a_rule("one", [half]), other=a_rule("other", [gone]))
+    found = diagnose(evidence)
+    assert [one.id for one in found.findings] == ["other", "one"]
+    assert found.findings[1].gain.mid == pytest.approx(0.3, abs=0.01)
+    # Both shorten the product: the deeper cut counts, once.
+    assert found.together is not None
+    assert found.together.mid == pytest.approx(found.findings[0].gain.mid)
+    assert found.findings[0].prove == "trackside compare --command 'python train.py' 'python train_new.py'"
+
+
+def test_ranges_are_neither_too_narrow_nor_too_wide(tmp_path: Path, only: dict[str, Rule]) -> None:
+    evidence = host_steps(tmp_path)
+    product = evidence.tasks(evidence.ops("aten::mm"))
+    wide = Draft(
+        "wide", Line("a.py", 1), ["1"], "f", [Scale(product, 0.7)], least=[], most=[Scale(product, 0.0)]
+    )
+    sure = Draft("sure", Line("a.py", 2), ["1"], "f", [Scale(product, 0.95)], spread=0.0)
+    only.update(wide=a_rule("wide", [wide]), sure=a_rule("sure", [sure]))
+    first, second = diagnose(evidence).findings
+    assert first.gain.high - first.gain.low == pytest.approx(first.gain.mid)
+    assert second.gain.high - second.gain.low == pytest.approx(0.03)  # 1.5 points to either side
+
+
+def test_a_particular_rule_silences_a_general_one_on_its_line_only(
+    tmp_path: Path, only: dict[str, Rule]
+) -> None:
+    evidence = host_steps(tmp_path)
+    product = evidence.tasks(evidence.ops("aten::mm"))
+
+    def draft(line: int) -> Draft:
+        return Draft("t", Line("a.py", line), ["1"], "f", [Scale(product, 0.5)])
+
+    only["general"] = a_rule("general", [draft(1), draft(2)], yields_to=frozenset({"particular"}))
+    only["particular"] = a_rule("particular", [draft(1)])
+    assert {(one.id, one.line) for one in diagnose(evidence).findings} == {("general", 2), ("particular", 1)}
+
+
+def test_a_rule_that_breaks_down_is_named_and_the_others_still_speak(
+    tmp_path: Path, only: dict[str, Rule]
+) -> None:
+    evidence = host_steps(tmp_path)
+
+    def breaks(evidence: Evidence) -> Iterator[Draft]:
+        raise KeyError("x")
+        yield
+
+    product = evidence.tasks(evidence.ops("aten::mm"))
+    only["broken"] = replace(RULES["float64"], id="broken", look=breaks)
+    only["sound"] = a_rule("sound", [Draft("t", None, ["1"], "f", [Scale(product, 0.5)])])
+    found = diagnose(evidence)
+    assert [one.id for one in found.findings] == ["sound"]
+    assert found.failed[0].what == "rule broken"
+    assert "KeyError" in found.failed[0].effect
+
+
+class TwoIdleCores(Workbench):
+    """Answers as the real one did for a product of 512×768 with 768×768 on two quiet cores: 7.1 and 3.7 "
+    "ms."""
+
+    def times(self, setup: str, *arms: str, threads: int | None = None) -> tuple[float, ...] | None:
+        assert arms == ("torch.mm(a, b)",)
+        ast.parse(setup)
+        return ({1: 7.1e-3, 2: 3.7e-3}[threads or 0],)
+
+
+def test_a_program_that_sets_too_few_threads_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("import torch\ntorch.set_num_threads(1)\n")
+    source = read_source(str(program))
+    assert source is not None
+    evidence = replace(host_steps(tmp_path), sources={str(program): source}, workbench=TwoIdleCores())
+    (found,) = [one for one in diagnose(evidence).findings if one.id == "threads"]
+    assert found.line == 2
+    assert found.gain.mid == pytest.approx(0.6 * (1 - 3.7 / 7.1), abs=0.01)
+    assert found.diff is not None
+    assert "+torch.set_num_threads(2)" in found.diff
+    program.write_text("import torch\ntorch.set_num_threads(2)\n")
+    source = read_source(str(program))
+    assert source is not None
+    repaired = replace(evidence, sources={str(program): source})
+    assert "threads" not in {one.id for one in diagnose(repaired).findings}
+
+
+def test_the_workbench_times_both_ways_and_refuses_what_cannot_run() -> None:
+    with Workbench(threads=1, seconds=0.05) as bench:
+        ratio = bench.ratio("a = torch.rand(300, 300)", "\n".join(["a @ a"] * 10), "a @ a")
+        assert ratio is not None
+        assert 0.01 < ratio < 0.7
+        assert bench.ratio("a = nonsense", "a", "a") is None
+        # It goes on after a question that failed.
+        assert bench.times("x = 1", "x + 1") is not None
+
+
+def test_steps_of_unequal_make_keep_their_times(tmp_path: Path) -> None:
+    maker = Maker()
+    for number in range(4):
+        maker.mark(f"ProfilerStep#{number}", 100.0 * number, 99)
+        for place in range(1 + number % 2):
+            maker.op("aten::mm", 100.0 * number + 30 * place, 20.0 + number)
+    evidence = gather(Captured(traced=read_trace(maker.write(tmp_path / "t.json"))))
+    assert evidence is not None
+    assert np.array_equal(evidence.traced.graph.duration_ns, evidence.as_traced.graph.duration_ns)

@@ -1,0 +1,79 @@
+"""What rules read from a file: loops, what they carry from turn to turn, and diffs."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from trackside.diagnose.source import Change, Source, read_source
+
+
+def source(folder: Path, text: str) -> Source:
+    (folder / "x.py").write_text(text)
+    found = read_source(str(folder / "x.py"))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("body", "carries"),
+    [
+        ("out[i] = x[i] * 2", False),
+        ("out[i] = out[i - 1] + x[i]", True),
+        ("h = f(x[i], h)", True),
+        ("total = total + x[i].sum()", False),
+        ("total += x[i].sum()", False),
+        ("total = total + x[i]\n    y = total * 2", True),
+        ("y = x[i]\n    z = y + 1", False),
+        ("seen.append(x[i])", False),
+    ],
+)
+def test_a_loop_carries_what_its_next_turn_needs(body: str, carries: bool, tmp_path: Path) -> None:
+    found = source(tmp_path, f"for i in range(9):\n    {body}\n")
+    (loop,) = found.loops(2)
+    assert found.carries(loop) is carries
+
+
+def test_loops_of_a_line_leave_out_the_loop_of_steps_and_other_functions(tmp_path: Path) -> None:
+    found = source(
+        tmp_path,
+        "for step in range(9):\n"  # 1
+        "    for i in range(3):\n"  # 2
+        "        x = [y(j) for j in range(2)]\n"  # 3
+        "    optimizer.step()\n"  # 4
+        "    def inner():\n"  # 5
+        "        return 1\n",  # 6
+    )
+    assert [type(loop) for loop in found.loops(3, beside=4)] == [ast.ListComp, ast.For]
+    assert [loop.lineno for loop in found.loops(3)] == [3, 2, 1]
+    assert found.loops(6, beside=4) == []
+    assert found.loops(2, beside=4) == []
+
+
+def test_calls_are_known_by_what_was_imported_and_built_ins_by_not_being_replaced(tmp_path: Path) -> None:
+    found = source(
+        tmp_path, "import torch as t\nfrom torch import arange as r\nx = t.tensor(r(3)); y = sum(x)\n"
+    )
+    assert [call.name for call in found.torch_calls_on(3, "tensor", "arange")] == [
+        "torch.tensor",
+        "torch.arange",
+    ]
+    assert len(found.built_ins_on(3, "sum")) == 1
+    replaced = source(tmp_path, "def sum(x): return x\ny = sum(3)\n")
+    assert replaced.built_ins_on(2, "sum") == []
+
+
+def test_a_diff_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
+    found = source(tmp_path, "import torch\nö = torch.optim.Adam(p, lr=1e-3)  # keep\nz = 1\n")
+    (call,) = found.script.exactly("torch.optim.Adam")
+    text = found.diff([found.with_argument(call, "fused", "True")])
+    assert text is not None
+    assert "-ö = torch.optim.Adam(p, lr=1e-3)  # keep\n" in text
+    assert "+ö = torch.optim.Adam(p, lr=1e-3, fused=True)  # keep\n" in text
+    assert found.diff([Change(call.node, found.script_text(call.node))]) is None
+
+
+def test_a_file_that_is_no_python_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("def")
+    assert read_source(str(tmp_path / "x.py")) is None
+    assert read_source(str(tmp_path / "none.py")) is None
