@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	touch $@
 
-demo: $(STAMP)  ## one honest candidate and one that cheats; then what the machine can do and what is wrong with it
+demo: $(STAMP)  ## an honest candidate and one that cheats; what the machine can do, and is wrong with it; a profile
 	@# 4 is "not decided": a busy machine may leave it at that.
 	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/candidate.py || test $$? -eq 4
 	@echo "Now a candidate that keeps old answers. A loop over one input would call it thousands of times faster:"
@@ -34,6 +34,7 @@ demo: $(STAMP)  ## one honest candidate and one that cheats; then what the machi
 	@$(BIN)/trackside runs show last --json | grep -q '"verdict": "rejected"'
 	$(BIN)/trackside ceilings cpu disk
 	$(BIN)/trackside doctor --family os --family memory --family storage; test $$? -le 1
+	$(BIN)/trackside profile examples/slow_training/train.py
 
 test: $(STAMP)  ## the tests that need no GPU and no patience
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not gpu and not slow"

@@ -7,13 +7,14 @@ import os
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from trackside.diagnose.examine import examine
 from trackside.machine.facts import facts, gpu_numbered
 from trackside.machine.telemetry import Recorder
 from trackside.profiling.capture import Capture
@@ -71,23 +72,27 @@ class Block:
         seconds = time.monotonic() - self._began
         telemetry = self._recorder.stop()
         captured = read_capture(self._run.folder / "capture")
+        run = RunFacts(
+            command=["python", *sys.argv],
+            program=ProgramEnd(exit_code=0 if kind is None else 1, signal=None, seconds=seconds),
+            started=self._started.isoformat(timespec="seconds"),
+            started_s=self._started.timestamp(),
+            seconds=time.monotonic() - self._began,
+            folder=os.getcwd(),
+            torch=self._heard.torch,
+            run_id=self._run.id,
+            environment=environment(self._machine, self._heard.torch),
+            telemetry=telemetry.to_record(),
+            ceilings=stored_ceilings(self._machine, self._store.root),
+            options={name: value for name, value in asdict(self._limits).items() if value is not None},
+            trust=disturbances(telemetry, captured),
+        )
+        found = examine(captured, run.command[1:], run.ceilings)
         self.record = build_record(
             captured,
-            RunFacts(
-                command=["python", *sys.argv],
-                program=ProgramEnd(exit_code=0 if kind is None else 1, signal=None, seconds=seconds),
-                started=self._started.isoformat(timespec="seconds"),
-                started_s=self._started.timestamp(),
-                seconds=time.monotonic() - self._began,
-                folder=os.getcwd(),
-                torch=self._heard.torch,
-                run_id=self._run.id,
-                environment=environment(self._machine, self._heard.torch),
-                telemetry=telemetry.to_record(),
-                ceilings=stored_ceilings(self._machine, self._store.root),
-                options={name: value for name, value in asdict(self._limits).items() if value is not None},
-                trust=disturbances(telemetry, captured),
-            ),
+            replace(run, trust=[*run.trust, *found.failed]),
+            found.findings,
+            found.together,
         )
         keep_profile(self.record.to_dict(), self._store, self._run, captured)
         self.folder = self._run.folder

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trackside.profiling.captured import Captured
     from trackside.profiling.launch import Ended
     from trackside.profiling.program import Program
+    from trackside.profiling.record import RunFacts
     from trackside.records.profile import ProfileRecord
     from trackside.store.runs import Run, RunStore
 
@@ -109,7 +110,6 @@ def profile(
     if trace is not None:
         return _existing(trace, out, as_json)
     from trackside.profiling.program import Program
-    from trackside.profiling.record import build_record
     from trackside.profiling.session import run_program
     from trackside.profiling.windows import Limits
     from trackside.store.runs import RunStore
@@ -145,7 +145,7 @@ def profile(
             stdout=_STDERR if as_json else None,
             seconds=timeout,
         )
-        record = build_record(seen.captured, seen.run)
+        record = _examined(seen.captured, seen.run)
         if counters:
             record = _with_counters(record, program, run, live.console)
         _keep(record, store, run, live.console, seen.captured)
@@ -155,6 +155,16 @@ def profile(
     from trackside.profiling.launch import end_as
 
     return end_as(seen.ended)
+
+
+def _examined(captured: Captured, run: RunFacts) -> ProfileRecord:
+    """The record, with what the rules find."""
+    from trackside.diagnose.examine import examine
+    from trackside.profiling.record import build_record
+
+    found = examine(captured, run.command[1:], run.ceilings)
+    record = build_record(captured, run, found.findings, found.together)
+    return record.model_copy(update={"trust": [*record.trust, *found.failed]})
 
 
 def _with_counters(record: ProfileRecord, program: Program, run: Run, console: Console) -> ProfileRecord:
@@ -191,14 +201,13 @@ def _check(
 
 def _existing(trace: Path, out: Path | None, as_json: bool) -> int:
     from trackside.profiling.existing_trace import seen_trace
-    from trackside.profiling.record import build_record
     from trackside.store.runs import RunStore
 
     store = RunStore()
     # Before there is a run: a file that is no trace makes none.
     captured, facts = seen_trace(trace)
     run = store.new_run("profile")
-    record = build_record(captured, facts).model_copy(update={"run_id": run.id})
+    record = _examined(captured, facts).model_copy(update={"run_id": run.id})
     _keep(record, store, run, narration())
     _show(record, run, out, as_json)
     return 0
