@@ -78,8 +78,8 @@ def run(context: Context) -> Outcome:
     ]
     notes = [
         f"{row['pair']}: {row['rule']} predicted {_range(row['gain'])}, realised {row['realised']:.1%} "
-        f"({row['realised_low']:.1%} to {row['realised_high']:.1%} by rounds; {row['realised_cpu']:.1%} of the "
-        "thread's own time)"
+        f"({row['realised_low']:.1%} to {row['realised_high']:.1%} by rounds; {row['realised_cpu']:.1%} "
+        "of the thread's own time)"
         for row in measured
     ]
     return Outcome(bars, {"rows": rows}, complete, notes)

@@ -1,4 +1,4 @@
-"""Runs a program as it is and tells the time of its steps, on the wall and of its thread: `python steps.py FILE`.
+"""Runs a program as it is and tells its steps' times, on the wall and of its thread: `python steps.py FILE`.
 
 Nothing of ours is in it but a hook at the end of the optimizer's step.
 """
