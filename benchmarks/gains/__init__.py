@@ -58,7 +58,10 @@ def run(context: Context) -> Outcome:
             gain = row["gain"]
             row["inside"] = gain is not None and gain["low"] <= row["realised"] <= gain["high"]
             context.save("gains-measured", Outcome([], {"rows": rows}, False, excused=True))
-            context.say(f"  {row['pair']}: predicted {_range(row['gain'])}, realised {row['realised']:.1%}")
+            context.say(
+                f"  {row['pair']}: predicted {_range(row['gain'])}, realised {row['realised']:.1%}, "
+                f"of the thread's own time {row['realised_cpu']:.1%}"
+            )
     measured = [row for row in rows if "realised" in row]
     if not measured:
         return Outcome([], {"rows": rows}, complete, ["no time for one pair"], excused=not complete)
@@ -75,7 +78,8 @@ def run(context: Context) -> Outcome:
     ]
     notes = [
         f"{row['pair']}: {row['rule']} predicted {_range(row['gain'])}, realised {row['realised']:.1%} "
-        f"({row['realised_low']:.1%} to {row['realised_high']:.1%} by rounds)"
+        f"({row['realised_low']:.1%} to {row['realised_high']:.1%} by rounds; {row['realised_cpu']:.1%} "
+        "of the thread's own time)"
         for row in measured
     ]
     return Outcome(bars, {"rows": rows}, complete, notes)
@@ -127,29 +131,33 @@ def predicted(program: Path, workbench: Workbench) -> dict[str, Any]:
 def realised(pair: str) -> dict[str, Any]:
     """Both programs in turn, each run a process of its own; a run counts by the median of its steps."""
     both = [PAIRS / f"{pair}_broken.py", PAIRS / f"{pair}_repaired.py"]
-    times: tuple[list[float], list[float]] = ([], [])
+    wall: tuple[list[float], list[float]] = ([], [])
+    own: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for arm in (0, 1, 1, 0):
-            times[arm].append(_step_ns(both[arm]))
-    rounds = [
-        1 - min(times[1][at : at + 2]) / min(times[0][at : at + 2]) for at in range(0, len(times[0]), 2)
-    ]
+            step = _step_ns(both[arm])
+            wall[arm].append(step[0])
+            own[arm].append(step[1])
+    rounds = [1 - min(wall[1][at : at + 2]) / min(wall[0][at : at + 2]) for at in range(0, len(wall[0]), 2)]
     return {
-        "broken_ms": median(times[0]) / 1e6,
-        "repaired_ms": median(times[1]) / 1e6,
+        "broken_ms": median(wall[0]) / 1e6,
+        "repaired_ms": median(wall[1]) / 1e6,
         "realised": median(rounds),
         "realised_low": min(rounds),
         "realised_high": max(rounds),
+        "realised_cpu": 1 - min(own[1]) / min(own[0]),
     }
 
 
-def _step_ns(program: Path) -> float:
+def _step_ns(program: Path) -> tuple[float, float]:
+    """Medians of a run's steps: on the wall, and the thread's own time."""
     # By its file: as a module it would bring ours into the program's process.
     done = subprocess.run(
         [sys.executable, str(CLOCK), str(program)], capture_output=True, check=True, timeout=120
     )
     steps = json.loads(done.stdout)
-    return float(median(steps[len(steps) // 4 :]))
+    steady = steps[len(steps) // 4 :]
+    return median(one[0] for one in steady), median(one[1] for one in steady)
 
 
 def _range(gain: dict[str, float] | None) -> str:

@@ -29,7 +29,7 @@ def problems(program: Path) -> set[tuple[str, int]]:
 
 @pytest.fixture(scope="session")
 def workbench() -> Iterator[Workbench]:
-    with Workbench(threads=1, seconds=0.15) as bench:
+    with Workbench(threads=1, seconds=0.3) as bench:
         yield bench
 
 

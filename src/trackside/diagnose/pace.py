@@ -69,7 +69,8 @@ def at_pace(traced: TracedGraph, on_host: Ints, step_ns: float) -> TracedGraph:
 
 
 def _shorter(graph: TaskGraph, on_host: Ints, ns: float) -> TaskGraph:
+    """No time falls below half: of what is shorter than its own tracing, only so much is the tracing's."""
     duration, gap = graph.duration_ns.copy(), graph.gap_ns.copy()
-    duration[on_host] = np.maximum(0, duration[on_host] - round(ns))
-    gap[on_host] = np.maximum(0, gap[on_host] - round(ns))
+    for column in (duration, gap):
+        column[on_host] = np.maximum(column[on_host] // 2, column[on_host] - round(ns))
     return graph.with_times(duration, gap)
