@@ -243,10 +243,10 @@ def _show(record: ProfileRecord, run: Run, out: Path | None, as_json: bool) -> N
     near = os.path.relpath(written)
     where = near if len(near) < len(str(written)) else str(written)
     console.print(Text.assemble(("  report ", "bold"), printable(where)), soft_wrap=True)
+    console.print(Text.assemble(("  next: ", "bold"), printable(f"trackside report {run.id} --open")))
     proof = next((one.prove for one in record.findings if one.prove), None)
-    console.print(
-        Text.assemble(("  next: ", "bold"), printable(proof or f"trackside report {run.id} --open"))
-    )
+    if proof is not None:
+        console.print(Text.assemble(("  prove a change: ", "bold"), printable(proof)), soft_wrap=True)
 
 
 def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:

@@ -29,6 +29,9 @@ __all__ = ["Evidence", "Machine", "gather"]
 _NO_INPUTS = OpInputs((), (), ())
 
 
+_MOST_ROWS, _FEWEST_STEPS = 8000, 2
+
+
 @dataclass(frozen=True)
 class Machine:
     """What the program ran on, as far as rules ask."""
@@ -365,6 +368,7 @@ def gather(
     steps = captured.steps if captured.steps is not None else find_steps(trace)
     if not len(steps):
         return None
+    trace, steps = _few(trace, steps)
     first = captured.window("A")
     files = {place.file for place in captured.attribution.known} if captured.attribution else set()
     sources = {file: source for file in sorted(files) if (source := read_source(file)) is not None}
@@ -381,6 +385,20 @@ def gather(
         workbench=workbench,
         step_spread=first.spread if first is not None else 0.0,
     )
+
+
+def _few(trace: Trace, steps: Steps) -> tuple[Trace, Steps]:
+    """The last steps, as many as rules can look at in seconds: one is like the other."""
+    rows = np.searchsorted(np.sort(trace.start), np.append(steps.begin, steps.end[-1]))
+    last = len(steps)
+    first = last - 1
+    while first > 0 and (last - first < _FEWEST_STEPS or rows[last] - rows[first - 1] <= _MOST_ROWS):
+        first -= 1
+    if first == 0:
+        return trace, steps
+    begin, end = int(steps.begin[first]), int(steps.end[-1])
+    kept = trace.where((trace.start >= begin) & (trace.start < end))
+    return kept, Steps(steps.begin[first:], steps.end[first:], steps.found_by)
 
 
 def _true_step_ns(captured: Captured, has_device: bool) -> float | None:

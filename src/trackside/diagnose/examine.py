@@ -29,6 +29,8 @@ def examine(captured: Captured, command: Iterable[str], ceilings: Mapping[str, f
         memory_free=memory.available / memory.total,
         ceilings=ceilings,
     )
+    on_device = captured.traced is not None and len(captured.traced.on_device) > 0
     with Workbench() as workbench:
-        evidence = gather(captured, command, machine, workbench)
+        # It computes on the CPU, which says nothing of a device.
+        evidence = gather(captured, command, machine, None if on_device else workbench)
         return diagnose(evidence) if evidence is not None else Diagnosis([], None, [])

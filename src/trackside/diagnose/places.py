@@ -24,6 +24,10 @@ __all__ = ["GapLine", "Places"]
 _NONE = -1
 
 
+# Of the attributed window; one step is like the other.
+_MOST_STEPS = 50
+
+
 @dataclass(frozen=True)
 class GapLine:
     """A line that ran before an operator, after the one before it, and its share of that time."""
@@ -60,14 +64,17 @@ class Places:
         theirs = find_steps(other)
         if not len(theirs):
             return found
-        known = [_by_name(other, _host_rows(other, theirs, step)) for step in range(len(theirs))]
+        count = min(len(theirs), _MOST_STEPS)
+        known = [_by_name(other, _host_rows(other, theirs, step)) for step in range(count)]
         for step in range(len(self.steps)):
             mine = _by_name(self.trace, _host_rows(self.trace, self.steps, step))
             like = known[min(step, len(known) - 1)]
             for name, rows in mine.items():
                 # What only some steps do, such as to begin an epoch, may be in another step there.
                 for partners in (one[name] for one in (like, *known) if name in one):
-                    left = np.arange(len(rows))[found[rows] < 0]
+                    left = np.flatnonzero(found[rows] < 0)
+                    if not len(left):
+                        break
                     left = left[left < len(partners)]
                     found[rows[left]] = partners[left]
         return found
