@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,8 +78,43 @@ def test_the_cheat_is_refused_with_the_element_that_gives_it_away(crew: Crew, tm
     assert re.search(r"out\[\d+, \d+\]: expected -?[\d.]+, found -?[\d.]+", record.reasons[0])
 
 
+PROFILED = "slow_training/train.py"
+
+
+@pytest.mark.timeout(240)
+def test_a_profile_of_the_slow_training_finds_its_loop(tmp_path: Path) -> None:
+    """The largest of its problems; the smaller ones may drown in what else the machine does."""
+    script = EXAMPLES / PROFILED
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "trackside",
+            "profile",
+            "--warmup",
+            "1",
+            "--steps",
+            "3",
+            "--json",
+            str(script),
+        ],
+        env=os.environ | {"TRACKSIDE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=230,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    places = {finding["line"]: finding for finding in record["findings"]}
+    loop = next(n for n, text in enumerate(script.read_text().split("\n"), 1) if "for row in x" in text)
+    assert loop in places
+    assert places[loop]["gain"]["low"] > 0
+    assert record["breakdown_ms"]["compute"] > 0
+
+
 def test_no_example_is_without_a_test() -> None:
-    named = {path for pair in PAIRS for path in pair[:2]} | set(COMMANDS)
+    named = {path for pair in PAIRS for path in pair[:2]} | set(COMMANDS) | {PROFILED}
     tested = {EXAMPLES / path for path in named} | {EXAMPLES / "gpumode" / "reference.py"}
     assert set(EXAMPLES.rglob("*.py")) <= tested
 

@@ -5,6 +5,7 @@ import builtins
 import keyword
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.diagnose.conftest import PROGRAMS, problems
@@ -15,6 +16,17 @@ from trackside.handbook.items import items
 
 BROKEN = sorted(PROGRAMS.glob("*_broken.py"))
 CLEAN = sorted(PROGRAMS.glob("clean_*.py"))
+# All of them run with `make test-slow`: they take minutes, and want a quiet machine.
+ALWAYS = ("loops_broken", "clean_mlp")
+
+
+def each(programs: list[Path]) -> list[Any]:
+    return [
+        pytest.param(one, id=one.stem, marks=[] if one.stem in ALWAYS else pytest.mark.slow)
+        for one in programs
+    ]
+
+
 Gathered = Callable[[Path], Evidence]
 
 pytestmark = pytest.mark.timeout(120)
@@ -27,7 +39,7 @@ def every_finding(evidence: Evidence) -> Diagnosis:
     return found
 
 
-@pytest.mark.parametrize("program", BROKEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", each(BROKEN))
 def test_planted_problems_are_found_on_their_lines(program: Path, evidence_of: Gathered) -> None:
     found = every_finding(evidence_of(program))
     places = {(one.id, one.line) for one in found.findings}
@@ -48,7 +60,7 @@ def test_planted_problems_are_found_on_their_lines(program: Path, evidence_of: G
     assert max(gains) - 1e-6 <= found.together.mid <= min(1.0, sum(gains)) + 1e-6
 
 
-@pytest.mark.parametrize("program", BROKEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", each(BROKEN))
 def test_the_repaired_twin_has_none_of_them(program: Path, evidence_of: Gathered) -> None:
     twin = program.with_name(program.name.replace("_broken", "_repaired"))
     planted = {rule for rule, _ in problems(program)}
@@ -56,7 +68,7 @@ def test_the_repaired_twin_has_none_of_them(program: Path, evidence_of: Gathered
     assert not {one.id for one in found.findings if one.gain.mid >= LEAST_GAIN} & planted
 
 
-@pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", each(CLEAN))
 def test_clean_programs_are_not_blamed(program: Path, evidence_of: Gathered) -> None:
     blamed = [
         (one.id, one.line, one.gain)
@@ -66,7 +78,7 @@ def test_clean_programs_are_not_blamed(program: Path, evidence_of: Gathered) -> 
     assert blamed == []
 
 
-@pytest.mark.parametrize("name", ["loops_broken", "training_broken"])
+@pytest.mark.parametrize("name", ["loops_broken", pytest.param("training_broken", marks=pytest.mark.slow)])
 def test_names_do_not_matter(name: str, evidence_of: Gathered, tmp_path: Path) -> None:
     renamed = tmp_path / "other.py"
     tree = _Renamed().visit(ast.parse((PROGRAMS / f"{name}.py").read_text()))

@@ -112,7 +112,7 @@ def test_exit_codes_and_early_ends_keep_what_was_seen(tmp_path: Path) -> None:
     assert ended.exit_code == 7
     windows = windows_of(tmp_path)
     assert {name: len(window["ends_ns"]) for name, window in windows.items()} == {
-        **{"warm": 1, "A": 2, "T": 2, "done": 0},
+        **{"warm": 1, "A": 2, "T": 2, "B": 0, "done": 0},
     }
     assert [window["cut"] for window in windows.values()] == [False, False, False, True, False]
     found = read_capture(tmp_path / "results")

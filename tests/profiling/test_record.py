@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,14 +40,19 @@ def attributed(folder: Path, device: bool = False) -> Attribution:
         helper: LineTime("help", cpu_ns=2 * MS),
     }
     buckets = dict.fromkeys(BUCKETS, 0.0)
+    # The joined logs are for rules; nothing here looks at them.
+    unseen: Any = None
     return Attribution(
-        lines,
-        dict.fromkeys(BUCKETS, 0.0) | ({"optimizer": 5 * MS} if device else {}),
-        buckets | {"optimizer": 2 * MS},
-        10 * MS if device else 0.0,
-        np.empty(0, np.int64),
-        [],
-        {"aten::mm": [mine]},
+        lines=lines,
+        device_ns=dict.fromkeys(BUCKETS, 0.0) | ({"optimizer": 5 * MS} if device else {}),
+        cpu_ns=buckets | {"optimizer": 2 * MS},
+        total_device_ns=10 * MS if device else 0.0,
+        row_line=np.empty(0, np.int64),
+        known=[],
+        trace=unseen,
+        spans=unseen,
+        clock=unseen,
+        callers={"aten::mm": [mine]},
     )
 
 
