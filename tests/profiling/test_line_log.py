@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.profiling import line_driver, line_programs
+from tests.profiling import line_programs
 from tests.profiling.hand_timer import Waited
 from tests.profiling.interpreters import INTERPRETERS, environment, interpreter
 from tests.profiling.line_driver import Run
@@ -33,21 +33,17 @@ pytestmark = pytest.mark.parametrize("which", INTERPRETERS)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], list[Run]]:
-    """Of a program: here in this process, for the other interpreter all at once in one of its own."""
+    """Of a program; all of them at once in a process of their own, which other tests have left nothing in."""
 
     @cache
-    def here(program: str) -> list[Run]:
-        return [line_driver.run(program) for _ in range(line_driver.tries(program))]
-
-    @cache
-    def other() -> dict[str, list[Run]]:
+    def all_of(which: str) -> dict[str, list[Run]]:
         out = tmp_path_factory.mktemp("lines") / "runs.pickle"
-        command = [interpreter("other"), "-m", "tests.profiling.line_driver", str(out), *PROGRAMS]
+        command = [interpreter(which), "-m", "tests.profiling.line_driver", str(out), *PROGRAMS]
         subprocess.run(command, check=True, env=environment(), timeout=100)
         loaded: dict[str, list[Run]] = pickle.loads(out.read_bytes())
         return loaded
 
-    return lambda which, program: here(program) if which == "here" else other()[program]
+    return lambda which, program: all_of(which)[program]
 
 
 def line_of(label: str) -> int:
