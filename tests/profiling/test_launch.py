@@ -278,10 +278,11 @@ def test_a_launch_from_another_thread_works_without_signals(tmp_path: Path) -> N
 
 def test_an_error_of_ours_while_the_program_runs_ends_the_program(tmp_path: Path) -> None:
     (tmp_path / "prog.py").write_text("import time\ntime.sleep(60)\n")
-    pids: list[int] = []
+    before, pids = set(descendants(os.getpid())), []
 
     def fail(message: dict[str, Any]) -> None:
-        pids.extend(descendants(os.getpid()))
+        # Other tests may have left processes that serve several of them.
+        pids.extend(set(descendants(os.getpid())) - before)
         raise LookupError
 
     with pytest.raises(LookupError):

@@ -106,6 +106,8 @@ def test_no_room_for_anything_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+# Stacks of a process that has run thousands of tests take minutes.
+@pytest.mark.slow
 def test_frames_of_python_go_first_and_what_spans_the_range_is_cut_to_it(tmp_path: Path) -> None:
     def step() -> None:
         (torch.ones(8, 8) @ torch.ones(8, 8)).sum()
