@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from trackside.diagnose.chains import Match, numel, tensor_text
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.patterns import (
     FEWEST_ELEMENTS,
     PRODUCTS,
-    drafts,
     is_pointwise,
     over_last,
+    pattern,
     short_names,
 )
-from trackside.diagnose.rule import Draft, rule
 
 __all__: list[str] = []
-
-
-@rule("eager-attention", "arithmetic", item="attention.use-sdpa")
-def eager_attention(evidence: Evidence) -> Iterator[Draft]:
-    """Attention as product, softmax and product, with the whole matrix of scores in memory."""
-    yield from drafts(
-        evidence,
-        _attention,
-        "Attention is written out: product, softmax, product",
-        "Call torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True in place of a "
-        "triangular "
-        "mask.",
-        "Two products and a softmax over scores of",
-    )
 
 
 def _side_by_side(shape: Sequence[int], kind: str) -> str:
@@ -39,7 +24,17 @@ def _side_by_side(shape: Sequence[int], kind: str) -> str:
     return f"{tensor_text((batch, length, heads, size), kind)}.transpose(1, 2)"
 
 
+@pattern(
+    "eager-attention",
+    "arithmetic",
+    item="attention.use-sdpa",
+    title="Attention is written out: product, softmax, product",
+    fix="Call torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True in place "
+    "of a triangular mask.",
+    said="Two products and a softmax over scores of",
+)
 def _attention(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """Attention as product, softmax and product, with the whole matrix of scores in memory."""
     if evidence.name(rows[place]) not in PRODUCTS:
         return None
     query, key = evidence.shape(rows[place]), evidence.shape(rows[place], 1)
@@ -79,19 +74,16 @@ def _attention(evidence: Evidence, rows: Sequence[int], place: int) -> Match | N
     return None
 
 
-@rule("hand-written-norm", "arithmetic", item="kernels.fuse-pointwise")
-def hand_written_norm(evidence: Evidence) -> Iterator[Draft]:
-    """Layer or RMS normalisation written out in means, squares and roots."""
-    yield from drafts(
-        evidence,
-        _norm,
-        "A normalisation is written out in single operators",
-        "Call torch.nn.functional.layer_norm (or rms_norm, where no mean is subtracted) instead.",
-        "Means, squares and roots over a tensor of",
-    )
-
-
+@pattern(
+    "hand-written-norm",
+    "arithmetic",
+    item="kernels.fuse-pointwise",
+    title="A normalisation is written out in single operators",
+    fix="Call torch.nn.functional.layer_norm (or rms_norm, where no mean is subtracted) instead.",
+    said="Means, squares and roots over a tensor of",
+)
 def _norm(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """Layer or RMS normalisation written out in means, squares and roots."""
     shape = evidence.shape(rows[place])
     if numel(shape) < FEWEST_ELEMENTS or len(shape) < 2:
         return None
@@ -127,18 +119,6 @@ def _norm(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
     )
 
 
-@rule("hand-written-activation", "arithmetic", item="kernels.fuse-pointwise")
-def hand_written_activation(evidence: Evidence) -> Iterator[Draft]:
-    """GELU written out in powers, products and a tanh or erf."""
-    yield from drafts(
-        evidence,
-        _gelu,
-        "GELU is written out in single operators",
-        "Call torch.nn.functional.gelu(x), with approximate='tanh' for that form.",
-        "Powers, products and a tanh or erf over a tensor of",
-    )
-
-
 _TANH = "0.5 * a * (1 + torch.tanh(0.7978845608 * (a + 0.044715 * a ** 3)))"
 _ERF = "0.5 * a * (1 + torch.erf(a * 0.70710678))"
 
@@ -159,7 +139,16 @@ def _says_constant(evidence: Evidence, rows: Sequence[int], numbers: Sequence[fl
     )
 
 
+@pattern(
+    "hand-written-activation",
+    "arithmetic",
+    item="kernels.fuse-pointwise",
+    title="GELU is written out in single operators",
+    fix="Call torch.nn.functional.gelu(x), with approximate='tanh' for that form.",
+    said="Powers, products and a tanh or erf over a tensor of",
+)
 def _gelu(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """GELU written out in powers, products and a tanh or erf."""
     shape = evidence.shape(rows[place])
     if numel(shape) < FEWEST_ELEMENTS:
         return None
@@ -187,19 +176,16 @@ def _gelu(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
     )
 
 
-@rule("hand-written-softmax", "arithmetic", item="precision.softmax-norm-fp32")
-def hand_written_softmax(evidence: Evidence) -> Iterator[Draft]:
-    """Softmax written as exp, sum and division."""
-    yield from drafts(
-        evidence,
-        _softmax,
-        "Softmax is written out as exp, sum and division",
-        "Call torch.softmax(x, dim=-1), which also subtracts the largest value first.",
-        "exp, sum and division over a tensor of",
-    )
-
-
+@pattern(
+    "hand-written-softmax",
+    "arithmetic",
+    item="precision.softmax-norm-fp32",
+    title="Softmax is written out as exp, sum and division",
+    fix="Call torch.softmax(x, dim=-1), which also subtracts the largest value first.",
+    said="exp, sum and division over a tensor of",
+)
 def _softmax(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """Softmax written as exp, sum and division."""
     shape = evidence.shape(rows[place])
     if evidence.name(rows[place]) != "aten::exp" or numel(shape) < FEWEST_ELEMENTS:
         return None
@@ -220,20 +206,17 @@ def _softmax(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
     )
 
 
-@rule("log-of-softmax", "training", item="training.cross-entropy")
-def log_of_softmax(evidence: Evidence) -> Iterator[Draft]:
-    """A logarithm of a softmax, in two passes and without its stable form."""
-    yield from drafts(
-        evidence,
-        _log_softmax,
-        "The logarithm of a softmax is taken in two operators",
-        "Call torch.log_softmax(x, dim=-1), or for a loss torch.nn.functional.cross_entropy on the scores "
-        "themselves.",
-        "A softmax and a logarithm over a tensor of",
-    )
-
-
+@pattern(
+    "log-of-softmax",
+    "training",
+    item="training.cross-entropy",
+    title="The logarithm of a softmax is taken in two operators",
+    fix="Call torch.log_softmax(x, dim=-1), or for a loss torch.nn.functional.cross_entropy on the "
+    "scores themselves.",
+    said="A softmax and a logarithm over a tensor of",
+)
 def _log_softmax(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """A logarithm of a softmax, in two passes and without its stable form."""
     shape = evidence.shape(rows[place])
     window = rows[place : place + 4]
     names = short_names(evidence, window)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from trackside.diagnose.chains import Match, replacement
 from trackside.diagnose.evidence import Evidence
-from trackside.diagnose.rule import Draft
+from trackside.diagnose.rule import Draft, Family, rule
 from trackside.profiling.line_stacks import Line
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "drafts",
     "is_pointwise",
     "over_last",
+    "pattern",
     "short_names",
 ]
 
@@ -47,6 +48,22 @@ def drafts(evidence: Evidence, find: Find, title: str, fix: str, said: str) -> I
         draft = replacement(evidence, matches, line, title, fix, said)
         if draft is not None:
             yield draft
+
+
+def pattern(
+    name: str, family: Family, *, title: str, fix: str, said: str, item: str | None = None
+) -> Callable[[Find], Find]:
+    """Makes what finds a pattern a rule; `said` is how the evidence begins."""
+
+    def register(find: Find) -> Find:
+        def look(evidence: Evidence) -> Iterator[Draft]:
+            return drafts(evidence, find, title, fix, said)
+
+        look.__doc__ = find.__doc__
+        rule(name, family, item)(look)
+        return find
+
+    return register
 
 
 def short_names(evidence: Evidence, rows: Sequence[int]) -> list[str]:

@@ -13,6 +13,7 @@ from trackside.diagnose.patterns import (
     PRODUCTS,
     drafts,
     over_last,
+    pattern,
     short_names,
 )
 from trackside.diagnose.rule import Draft, rule
@@ -20,19 +21,16 @@ from trackside.diagnose.rule import Draft, rule
 __all__: list[str] = []
 
 
-@rule("one-hot-product", "arithmetic", item="training.sparse-embeddings")
-def one_hot_product(evidence: Evidence) -> Iterator[Draft]:
-    """A matrix of ones and zeros multiplied with a table, to pick rows of the table."""
-    yield from drafts(
-        evidence,
-        _one_hot,
-        "Rows of a table are picked by a product with a one-hot matrix",
-        "Index the table: table[indices], or torch.nn.functional.embedding(indices, table).",
-        "A one-hot matrix is made and multiplied:",
-    )
-
-
+@pattern(
+    "one-hot-product",
+    "arithmetic",
+    item="training.sparse-embeddings",
+    title="Rows of a table are picked by a product with a one-hot matrix",
+    fix="Index the table: table[indices], or torch.nn.functional.embedding(indices, table).",
+    said="A one-hot matrix is made and multiplied:",
+)
 def _one_hot(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """A matrix of ones and zeros multiplied with a table, to pick rows of the table."""
     if evidence.name(rows[place]) != "aten::one_hot":
         return None
     for end in range(place + 1, min(place + 5, len(rows))):
@@ -49,19 +47,15 @@ def _one_hot(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
     return None
 
 
-@rule("diagonal-product", "arithmetic")
-def diagonal_product(evidence: Evidence) -> Iterator[Draft]:
-    """A product with a diagonal matrix, which only scales rows or columns."""
-    yield from drafts(
-        evidence,
-        _diagonal,
-        "A diagonal matrix is multiplied as if it were full",
-        "Scale instead: v[:, None] * x for diag(v) @ x, and x * v for x @ diag(v).",
-        "A diagonal matrix is made and multiplied:",
-    )
-
-
+@pattern(
+    "diagonal-product",
+    "arithmetic",
+    title="A diagonal matrix is multiplied as if it were full",
+    fix="Scale instead: v[:, None] * x for diag(v) @ x, and x * v for x @ diag(v).",
+    said="A diagonal matrix is made and multiplied:",
+)
 def _diagonal(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """A product with a diagonal matrix, which only scales rows or columns."""
     if (
         evidence.name(rows[place]) not in ("aten::diag", "aten::diag_embed")
         or len(evidence.shape(rows[place])) != 1
@@ -84,19 +78,15 @@ def _diagonal(evidence: Evidence, rows: Sequence[int], place: int) -> Match | No
     return None
 
 
-@rule("inverse-product", "arithmetic")
-def inverse_product(evidence: Evidence) -> Iterator[Draft]:
-    """An inverse that is only multiplied: solving takes less, and is more exact."""
-    yield from drafts(
-        evidence,
-        _inverse,
-        "A matrix is inverted only to be multiplied",
-        "Solve instead: torch.linalg.solve(a, b) for inv(a) @ b.",
-        "An inverse and a product:",
-    )
-
-
+@pattern(
+    "inverse-product",
+    "arithmetic",
+    title="A matrix is inverted only to be multiplied",
+    fix="Solve instead: torch.linalg.solve(a, b) for inv(a) @ b.",
+    said="An inverse and a product:",
+)
 def _inverse(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """An inverse that is only multiplied: solving takes less, and is more exact."""
     if evidence.name(rows[place]) not in ("aten::linalg_inv", "aten::linalg_inv_ex", "aten::inverse"):
         return None
     shape = evidence.shape(rows[place])
@@ -166,19 +156,15 @@ def _chain(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
     return Match((rows[place], rows[place + 1]), tensors, "(a @ b) @ c", "a @ (b @ c)")
 
 
-@rule("broadcast-product", "arithmetic")
-def broadcast_product(evidence: Evidence) -> Iterator[Draft]:
-    """A product of two tensors blown up by broadcasting, then summed: a matrix product in disguise."""
-    yield from drafts(
-        evidence,
-        _broadcast,
-        "A matrix product is written as a broadcast and a sum",
-        "Call a matrix product: a @ b.T, or torch.einsum; the large tensor in between is never made.",
-        "A broadcast product and a sum of",
-    )
-
-
+@pattern(
+    "broadcast-product",
+    "arithmetic",
+    title="A matrix product is written as a broadcast and a sum",
+    fix="Call a matrix product: a @ b.T, or torch.einsum; the large tensor in between is never made.",
+    said="A broadcast product and a sum of",
+)
 def _broadcast(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """A product of two tensors blown up by broadcasting, then summed: a matrix product in disguise."""
     shapes = evidence.inputs(rows[place]).shapes
     if evidence.name(rows[place]) != "aten::mul" or len(shapes) < 2 or place + 1 >= len(rows):
         return None
@@ -208,19 +194,15 @@ def _blown_up(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] |
     return first[0], second[1], one[2]
 
 
-@rule("broadcast-distance", "arithmetic")
-def broadcast_distance(evidence: Evidence) -> Iterator[Draft]:
-    """Distances between all pairs by a broadcast difference, its square and a sum."""
-    yield from drafts(
-        evidence,
-        _distance,
-        "Distances between all pairs are computed through one large tensor",
-        "Call torch.cdist(a, b) (squared where the square is wanted).",
-        "A broadcast difference, its square and a sum of",
-    )
-
-
+@pattern(
+    "broadcast-distance",
+    "arithmetic",
+    title="Distances between all pairs are computed through one large tensor",
+    fix="Call torch.cdist(a, b) (squared where the square is wanted).",
+    said="A broadcast difference, its square and a sum of",
+)
 def _distance(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """Distances between all pairs by a broadcast difference, its square and a sum."""
     shapes = evidence.inputs(rows[place]).shapes
     if evidence.name(rows[place]) != "aten::sub" or len(shapes) < 2 or place + 2 >= len(rows):
         return None
@@ -240,19 +222,15 @@ def _distance(evidence: Evidence, rows: Sequence[int], place: int) -> Match | No
     )
 
 
-@rule("sort-for-few", "arithmetic")
-def sort_for_few(evidence: Evidence) -> Iterator[Draft]:
-    """A whole sort of which only the first few are used."""
-    yield from drafts(
-        evidence,
-        _sorted,
-        "Everything is sorted, and only the first few are used",
-        "Call torch.topk(x, k): it finds the largest k without sorting the rest.",
-        "A sort, of which few are used, of",
-    )
-
-
+@pattern(
+    "sort-for-few",
+    "arithmetic",
+    title="Everything is sorted, and only the first few are used",
+    fix="Call torch.topk(x, k): it finds the largest k without sorting the rest.",
+    said="A sort, of which few are used, of",
+)
 def _sorted(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """A whole sort of which only the first few are used."""
     if evidence.name(rows[place]) not in ("aten::sort", "aten::argsort"):
         return None
     shape = evidence.shape(rows[place])
@@ -268,20 +246,16 @@ def _sorted(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None
     return None
 
 
-@rule("materialised-repeat", "arithmetic")
-def materialised_repeat(evidence: Evidence) -> Iterator[Draft]:
-    """A tensor that is repeated in memory only to be combined with another, which broadcasting does by "
-    "itself."""
-    yield from drafts(
-        evidence,
-        _repeat,
-        "A tensor is copied many times over where broadcasting would do",
-        "Leave out .repeat(…) and let the operator broadcast, or use .expand(…), which copies nothing.",
-        "A tensor is repeated and then combined with one of",
-    )
-
-
+@pattern(
+    "materialised-repeat",
+    "arithmetic",
+    title="A tensor is copied many times over where broadcasting would do",
+    fix="Leave out .repeat(…) and let the operator broadcast, or use .expand(…), which copies nothing.",
+    said="A tensor is repeated and then combined with one of",
+)
 def _repeat(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """A tensor that is repeated in memory only to be combined with another, which broadcasting does by
+    itself."""
     if evidence.name(rows[place]) not in ("aten::repeat", "aten::tile", "aten::repeat_interleave"):
         return None
     shape = evidence.shape(rows[place])
