@@ -147,16 +147,8 @@ class Nvml:
 
     def field(self, device: object, number: int) -> Any:
         """The value of one of NVML's numbered fields, or an Unknown."""
-        found = self.fields(device, [number])
-        return found if isinstance(found, Unknown) else found[0]
-
-    def fields(self, device: object, numbers: list[int]) -> Any:
-        """Values of several fields in one question, an Unknown for each that this GPU does not have."""
-
-        def values(answer: Any) -> list[Any]:
-            return [self._value(found, number) for found, number in zip(answer, numbers, strict=True)]
-
-        return understood(self.ask("nvmlDeviceGetFieldValues", device, numbers), values)
+        answer = self.ask("nvmlDeviceGetFieldValues", device, [number])
+        return understood(answer, lambda found: self._value(found[0], number))
 
     def _value(self, found: Any, number: int) -> Any:
         if found.nvmlReturn != 0:

@@ -36,7 +36,7 @@ class _Pace(NamedTuple):
 
 # On bare metal a query takes microseconds, and all are asked each time. On a virtual machine with an H200 the
 # driver spends about 0.7 ms on most of them, and 4 ms on the energy.
-_SELDOM, _OFTEN = _Pace(0.0003, 10e9), _Pace(0.0012, 0.5e9)
+_SELDOM, _OFTEN = _Pace(0.0002, 10e9), _Pace(0.0008, 1e9)
 
 # More CPUs' frequencies would say the same at a cost: on some machines each read interrupts that CPU.
 _MAX_FREQUENCY_FILES = 8
@@ -258,19 +258,20 @@ class _Query:
 
     ask: Callable[[], float]
     pace: _Pace
-    value: float = math.nan
-    due_ns: float = -math.inf
-    cost_ns: float = 0.0
+    value: float
+    cost_ns: float
+    due_ns: float | None = None
 
     def read(self, now_ns: int, times: float) -> float:
-        """The value at its pace, so many times as often."""
-        if now_ns >= self.due_ns:
+        """The value at its pace, so many times as often; at first the one that it came with."""
+        if self.due_ns is not None and now_ns < self.due_ns:
+            return self.value
+        if self.due_ns is not None:
             began = time.thread_time_ns()
             self.value = self.ask()
-            cost = time.thread_time_ns() - began
             # One answer that took long says little about the next.
-            self.cost_ns = 0.75 * self.cost_ns + 0.25 * cost if self.cost_ns else float(cost)
-            self.due_ns = now_ns + min(self.cost_ns / self.pace.share, self.pace.longest_ns) / times
+            self.cost_ns = 0.75 * self.cost_ns + 0.25 * (time.thread_time_ns() - began)
+        self.due_ns = now_ns + min(self.cost_ns / self.pace.share, self.pace.longest_ns) / times
         return self.value
 
 
@@ -347,19 +348,20 @@ class GpuSampler:
         pace: _Pace = _SELDOM,
     ) -> None:
         """Take in a query that this GPU answers; one that it refuses now is unknown for the whole run."""
+        began = time.thread_time_ns()
         first = ask()
+        cost = time.thread_time_ns() - began
         if isinstance(first, Unknown):
             self.unknown.append(Unknown(column.name, first.why))
             return
 
-        def read() -> float:
-            value = ask()
+        def number(value: Any) -> float:
             if isinstance(value, Unknown):
                 return math.nan
             return float(value if field is None else getattr(value, field)) * scale
 
         self.columns.append(column)
-        self._queries.append(_Query(read, pace))
+        self._queries.append(_Query(lambda: number(ask()), pace, number(first), cost))
 
     def _count_foreign(self, now_ns: int) -> None:
         first_look = self._processes_at is None
