@@ -83,11 +83,13 @@ class Recording:
         if "torch._inductor" in sys.modules:
             kinds = torch.profiler.ProfilerActivity
             activities = [kinds.CPU, *([kinds.CUDA] if with_device else [])]
-            profiler = torch.profiler.profile(activities=activities, record_shapes=True)
+            profiler = torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True)
         else:
             # The same without its look at the compiler's settings, for which it would import the compiler.
             device = "cuda" if with_device else None
-            profiler = torch.autograd.profiler.profile(use_device=device, record_shapes=True)
+            profiler = torch.autograd.profiler.profile(
+                use_device=device, use_kineto=True, record_shapes=True, acc_events=True
+            )
         with _quiet_kineto():
             profiler.__enter__()
         self._profiler = profiler
@@ -191,8 +193,7 @@ class Recording:
                 # An event's name stands before its arguments.
                 name = text.rfind(_NAME, 0, at) + len(_NAME)
                 if not text[name : name + 80].startswith(_SHORT):
-                    line = text[name : name + 200].partition(b"\n")[0]
-                    self._left_open = line.rstrip(b'", ').decode("utf-8", "replace")
+                    self._left_open = text[name : name + 200].partition(b'"')[0].decode("utf-8", "replace")
                 at = text.find(_OPEN, at + 1)
 
     def _give_way_to_others(self) -> None:
