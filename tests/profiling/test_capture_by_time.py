@@ -148,3 +148,74 @@ def test_what_other_threads_and_forked_processes_do_is_not_seen_and_that_is_said
     found = read_capture(tmp_path / "results")
     assert (found.traced, found.windows) == (None, [])
     assert "operators" in {one.what for one in found.missing}
+
+
+COMPILED = """
+import sys, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+x = torch.randn(16, 32)
+
+def slow(graph, inputs):
+    time.sleep(1.0)
+    return graph.forward
+
+def turn():
+    compiled(x).sum().backward()
+
+until = time.monotonic() + 0.75
+while time.monotonic() < until:
+    model(x)
+compiled = torch.compile(model, backend=slow)
+until = time.monotonic() + 20
+while time.monotonic() < until:
+    turn()
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_round_in_which_something_was_compiled_is_done_again(tmp_path: Path) -> None:
+    ended, messages = profiled(tmp_path, COMPILED)
+    assert ended.exit_code == 0
+    assert (tmp_path / "out").read_text() == "1\n"
+    assert not [m for m in messages if m["kind"] == "trouble"]
+    rounds = [m for m in messages if m["kind"] == "window" and m["name"] == "B"]
+    assert len(rounds) >= 2
+    found = read_capture(tmp_path / "results")
+    assert found.traced is not None
+    assert not found.traced.named("_compile.compile_inner (dynamo_timed)").any()
+    assert found.traced.named("aten::linear").sum() > 10
+
+
+@pytest.mark.timeout(120)
+def test_an_optimizer_that_is_made_in_a_window_is_waited_for(tmp_path: Path) -> None:
+    late = TRAINING.replace(
+        "optimizer = torch.optim.SGD",
+        "import time\nuntil = time.monotonic() + 0.45\nwhile time.monotonic() < until:\n"
+        "    model(torch.randn(64, 64))\n"
+        "optimizer = torch.optim.SGD",
+        1,
+    ).replace(
+        "for step in range(steps):",
+        "until = time.monotonic() + 1.5\nwhile time.monotonic() < until:\n"
+        "    model(torch.randn(64, 64))\nfor step in range(steps):",
+        1,
+    )
+    ended, messages = profiled(tmp_path, late, "60", warmup=1, steps=4)
+    assert ended.exit_code == 0
+    # One untraced window may have begun, and nothing was recorded before the steps.
+    assert [m["name"] for m in messages if m["kind"] == "window" and m["by_time"]] in ([], ["warm"])
+    assert json.loads((tmp_path / "results" / "windows.json").read_text())["by"] == "steps"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_program_whose_optimizer_takes_no_step_is_captured_in_the_end(tmp_path: Path) -> None:
+    unused = INFERENCE.replace(
+        "stamps = serve(", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nstamps = serve("
+    )
+    ended, _ = profiled(tmp_path, unused, "38")
+    assert ended.exit_code == 0
+    assert list(windows_of(tmp_path)) == ["warm", "A", "T", "B", "done"]

@@ -186,6 +186,11 @@ def test_what_is_compiled_while_the_log_runs_stays_valid_after_it(compiler: Any)
     assert torch.equal(compiled(x), out)
     assert compiler["unique_graphs"] == graphs
     assert [p for p in paths(told) if p] == ["OptimizedModule"]
+    with logged() as again:
+        assert torch.equal(compiled(x), out)
+    assert torch.equal(compiled(x), out)
+    assert compiler["unique_graphs"] == graphs
+    assert [p for p in paths(again) if p] == ["OptimizedModule"]
 
 
 # -- times -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from trackside.profiling.progress import progress_meter
-from trackside.profiling.safe_point import SafePoint, suits
+from trackside.profiling.safe_point import Obstacle, SafePoint, obstacle
 from trackside.profiling.watcher import Watcher
 
 assert ctypes  # as torch does
@@ -75,10 +75,17 @@ def test_nothing_is_done_in_the_middle_of_an_import_or_of_a_compilation() -> Non
         exec(compile("frame = sys._getframe()", file, "exec"), names)
         return names["frame"]
 
-    assert suits(sys._getframe())
-    assert not suits(frame_in("<frozen importlib._bootstrap>"))
-    assert not suits(frame_in("/x/site-packages/torch/_dynamo/convert_frame.py"))
-    assert suits(frame_in("/x/site-packages/torch/_dynamo/eval_frame.py"))
+    def found(file: str) -> Obstacle | None:
+        return obstacle(frame_in(file))
+
+    assert obstacle(sys._getframe()) is None
+    assert found("<frozen importlib._bootstrap>") is Obstacle.IMPORT
+    assert found("/x/site-packages/torch/_dynamo/convert_frame.py") is Obstacle.COMPILER
+    # While compiled code runs, and a backward function of Python's, torch has a range open.
+    assert found("/x/site-packages/torch/_dynamo/eval_frame.py") is Obstacle.RANGE
+    assert found("/tmp/torchinductor_me/ab/cab.py") is Obstacle.RANGE
+    assert found("/x/site-packages/torch/autograd/function.py") is Obstacle.RANGE
+    assert found("/x/site-packages/torch/autograd/graph.py") is None
 
 
 def test_a_signal_between_the_call_and_the_next_look_is_not_lost() -> None:

@@ -28,7 +28,13 @@ from types import ModuleType
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
 from trackside.profiling.progress import progress_meter
-from trackside.profiling.recording import Recording, device_may_come, wait_for_device, write_json
+from trackside.profiling.recording import (
+    Recording,
+    compilations,
+    device_may_come,
+    wait_for_device,
+    write_json,
+)
 from trackside.profiling.safe_point import SafePoint
 from trackside.profiling.steps_live import OptimizerSteps
 from trackside.profiling.watcher import Watcher
@@ -39,6 +45,13 @@ __all__ = ["around", "is_users"]
 _clock = time.perf_counter_ns
 # How often to look at the clock: while windows go by it, and while they go by steps.
 _TICK_S, _SLOW_TICK_S = 0.05, 1.0
+# Where a moment did not suit, the next may: few do in a program that is compiled.
+_NEXT_MOMENT_S, _MOMENTS = 0.002, 1000
+# How long after torch was imported an optimizer that was made may take to its first step, and the program to
+# use a GPU that there is, before windows go by the clock.
+_STEPS_PATIENCE_S, _DEVICE_PATIENCE_S = 30.0, 5.0
+# A round in which something was compiled is done again, so many times at most.
+_MOST_REPEATS = 4
 
 
 @contextmanager
@@ -90,6 +103,7 @@ class Capture:
         """While windows go by the clock."""
         self._safe_point: SafePoint | None = None
         self._watcher = Watcher(self._look)
+        self._compiled = self._repeats = 0
         self._meter: Callable[[], int] | None = None
         self._asked_whole = bool(asked.get("whole"))
         self._all_since_ns: int | None = None
@@ -193,15 +207,22 @@ class Capture:
             return _SLOW_TICK_S
         if self._due(windows, stretches) is not None:
             point.ask()
+            if 0 < point.refused <= _MOMENTS:
+                return _NEXT_MOMENT_S
         elif windows.stage is Stage.TIMED:
             self._note_progress(windows.now)
         return _SLOW_TICK_S if stretches.over else _TICK_S
 
     def _due(self, windows: Windows, stretches: Stretches) -> Stage | None:
         due = stretches.due(windows.now, _clock())
-        if due is Stage.TIMED and not stretches.is_last and (self._steps.may_come() or device_may_come()):
-            return None
-        return due
+        return None if due is Stage.TIMED and self._is_early(stretches) else due
+
+    def _is_early(self, stretches: Stretches) -> bool:
+        """Whether better is to be expected soon: steps, or a device."""
+        since = stretches.seconds(_clock())
+        if since < _STEPS_PATIENCE_S and self._steps.may_come():
+            return True
+        return since < _DEVICE_PATIENCE_S and device_may_come()
 
     def _change_by_time(self) -> None:
         """In the main thread, wherever it is."""
@@ -217,11 +238,20 @@ class Capture:
         due = self._due(windows, stretches)
         if due is None:
             return
+        if due is Stage.TRACED and self._is_early(stretches):
+            # An optimizer was made meanwhile.
+            self._windows = Windows(self._limits, _clock())
+            return
         if windows.stage is Stage.DONE:
             self._whole, self._windows = windows, Windows(self._limits, _clock())
+        if due is Stage.TIMED:
+            self._compiled = compilations()
         self._change(due)
         if due is Stage.DONE:
-            stretches.round_ended()
+            if compilations() != self._compiled and self._repeats < _MOST_REPEATS:
+                self._repeats += 1
+            else:
+                stretches.round_ended()
 
     def _note_progress(self, window: Window) -> None:
         if self._meter is not None:

@@ -19,6 +19,8 @@ LEFT = -1
 """In place of a module: the thread's innermost is left."""
 
 _MOST_EVENTS = 2_000_000
+# Under this name our `__call__` has the modules' own, and how much had been compiled when it took its place.
+_MARK = "_trackside_original"
 
 
 class ModuleLog:
@@ -38,29 +40,18 @@ class ModuleLog:
         self._roots: dict[int, None] = {}
         self._depth: dict[int, int] = {}
         self._native: dict[int, int] = {}
-        self._original: Any = None
-        self._wrapper: Any = None
         self._full = False
-        self._compiled = 0
 
     def start(self) -> None:
         """From now on calls are logged; those that are running are not."""
-        torch: Any = sys.modules["torch"]
-        module = torch.nn.Module
-        self._original = module.__call__
-        self._compiled = _graphs_compiled()
-        self._wrapper = self._made(torch)
-        module.__call__ = self._wrapper
+        _listening[:] = [self]
+        _listen(sys.modules["torch"])
 
     def stop(self) -> dict[str, Any]:
         """Put everything back, and tell what was seen, for JSON."""
-        module = sys.modules["torch"].nn.Module
         self._full = self._full or len(self._events) >= self._most
-        self._most = 0
-        # Somebody may have put another in the place of ours, which calls ours. And what was compiled
-        # meanwhile expects ours, which does nothing any more: without it, it would be compiled again.
-        if module.__dict__.get("__call__") is self._wrapper and _graphs_compiled() == self._compiled:
-            module.__call__ = self._original
+        _listening.clear()
+        _listen_no_more(sys.modules["torch"])
         told = {
             "times": [event[0] for event in self._events],
             "threads": [event[1] for event in self._events],
@@ -71,32 +62,12 @@ class ModuleLog:
         self._events, self._modules = [], []
         return told
 
-    def _made(self, torch: Any) -> Callable[..., Any]:
-        original, clock, ident = self._original, self._clock, threading.get_ident
-        is_compiling = torch.compiler.is_compiling
-        numbers, enter, leave = self._numbers, self._enter, self._leave
-
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
-                return original(module, *args, **kwargs)
-            thread = ident()
-            number = numbers.get(id(module))
-            if not enter(clock(), thread, module, number):
-                return original(module, *args, **kwargs)
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                leave(clock(), thread)
-
-        # Ours are not to be compiled with the program's.
-        with suppress(AttributeError):
-            for code in (call.__code__, type(self)._enter.__code__, type(self)._leave.__code__):
-                torch._C._dynamo.eval_frame.skip_code(code)
-        return call
-
-    def _enter(self, now: int, thread: int, module: Any, number: int | None) -> bool:
+    def enter(self, module: Any) -> bool:
+        """A module is called; whether `leave` is to be called at its end."""
         if len(self._events) >= self._most:
             return False
+        now, thread = self._clock(), threading.get_ident()
+        number = self._numbers.get(id(module))
         if number is None:
             number = self._numbers[id(module)] = len(self._modules)
             # Kept until the end, so that no other gets its address.
@@ -110,7 +81,8 @@ class ModuleLog:
         self._events.append((now, self._native[thread], number))
         return True
 
-    def _leave(self, now: int, thread: int) -> None:
+    def leave(self) -> None:
+        now, thread = self._clock(), threading.get_ident()
         self._depth[thread] -= 1
         if self._events:
             self._events.append((now, self._native[thread], LEFT))
@@ -130,6 +102,50 @@ class ModuleLog:
             {"path": paths.get(id(module), type(module).__name__), "type": type(module).__name__}
             for module in self._modules
         ]
+
+
+_listening: list[ModuleLog] = []
+"""The log that runs, if one does."""
+
+
+def _listen(torch: Any) -> None:
+    """Put our `__call__` in the place of the modules', unless it is there from an earlier log."""
+    base = torch.nn.Module
+    original = base.__call__
+    if hasattr(original, _MARK):
+        return
+    is_compiling = torch.compiler.is_compiling
+
+    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        # First, and from the closure: what the compiler sees here it expects to stay.
+        if is_compiling() or not _listening:
+            return original(module, *args, **kwargs)
+        log = _listening[0]
+        if not log.enter(module):
+            return original(module, *args, **kwargs)
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            log.leave()
+
+    setattr(call, _MARK, (original, _graphs_compiled()))
+    # Ours are not to be compiled with the program's.
+    with suppress(AttributeError):
+        for code in (call.__code__, ModuleLog.enter.__code__, ModuleLog.leave.__code__):
+            torch._C._dynamo.eval_frame.skip_code(code)
+    base.__call__ = call
+
+
+def _listen_no_more(torch: Any) -> None:
+    """Put the modules' own back, unless somebody put another in the place of ours, which calls ours.
+
+    What was compiled meanwhile expects ours and would be compiled again without: then it stays, and does
+    nothing.
+    """
+    base = torch.nn.Module
+    original, compiled = getattr(base.__dict__.get("__call__"), _MARK, (None, 0))
+    if original is not None and compiled == _graphs_compiled():
+        base.__call__ = original
 
 
 def _graphs_compiled() -> int:

@@ -23,7 +23,7 @@ from trackside.profiling.markers import ClockMarkers
 from trackside.profiling.module_log import ModuleLog
 from trackside.profiling.source_bytes import source_bytes
 
-__all__ = ["Recording", "device_may_come", "wait_for_device", "write_json"]
+__all__ = ["Recording", "compilations", "device_may_come", "wait_for_device", "write_json"]
 
 # Kineto tells the terminal when it starts and stops; above every level of its own it does not.
 _KINETO_LEVEL = "KINETO_LOG_LEVEL"
@@ -193,7 +193,9 @@ class Recording:
                 # An event's name stands before its arguments.
                 name = text.rfind(_NAME, 0, at) + len(_NAME)
                 if not text[name : name + 80].startswith(_SHORT):
-                    self._left_open = text[name : name + 200].partition(b'"')[0].decode("utf-8", "replace")
+                    # Some versions end the line there, others write on.
+                    found = text[name : name + 200].partition(b"\n")[0].partition(b'", "pid"')[0]
+                    self._left_open = found.rstrip(b'", ').decode("utf-8", "replace")
                 at = text.find(_OPEN, at + 1)
 
     def _give_way_to_others(self) -> None:
@@ -250,6 +252,13 @@ def device_may_come() -> bool:
     """
     torch: Any = sys.modules["torch"]
     return bool(torch.version.cuda and os.path.exists(_NVIDIA) and not torch.cuda.is_initialized())
+
+
+def compilations() -> int:
+    """A number that changes whenever something has been compiled."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    phases: dict[str, list[float]] = getattr(utils, "compilation_time_metrics", {})
+    return sum(len(times) for times in phases.values())
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:

@@ -179,17 +179,20 @@ class Stretches:
         self._began_ns = now_ns
         self._done = 0
 
-    @property
-    def is_last(self) -> bool:
-        return self._done + 1 >= len(self._rounds)
+    def seconds(self, now_ns: int) -> float:
+        """Since torch was imported."""
+        return (now_ns - self._began_ns) / 1e9
 
     def due(self, window: Window, now_ns: int) -> Stage | None:
         """The stage that is to begin now, if another is; DONE ends a round."""
         if self._done >= len(self._rounds):
             return None
+        if window.stage is Stage.WARM and self.seconds(now_ns) >= self._rounds[-1].begins:
+            # Too late for a short one.
+            self._done = len(self._rounds) - 1
         this = self._rounds[self._done]
         if window.stage in (Stage.WARM, Stage.DONE):
-            return Stage.TIMED if now_ns - self._began_ns >= this.begins * 1e9 else None
+            return Stage.TIMED if self.seconds(now_ns) >= this.begins else None
         over = now_ns - window.began_ns >= this.lasts(window.stage) * 1e9
         return _AFTER[window.stage] if over else None
 

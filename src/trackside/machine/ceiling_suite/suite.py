@@ -37,7 +37,7 @@ PLACES = ("cpu", "disk", "cuda")
 _METHOD_VERSION = 3
 # Seconds of each measurement, and of the long run on a GPU: 27 of them within a minute.
 _CPU_SECONDS, _DISK_SECONDS, _GPU_SECONDS, _SUSTAINED_SECONDS = 1.2, 1.2, 0.7, 8.0
-# Clocks and power are those of a measurement's end: at first data are made and kernels loaded, and sensors lag.
+# Clocks and power are those of a measurement's end: first data are made and kernels loaded, and sensors lag.
 _SENSED_NS = 400_000_000
 # A first import of torch and a first context take their time; without a word for so long a program hangs.
 _SILENCE_SECONDS = 120.0
