@@ -102,6 +102,34 @@ def test_a_copy_that_the_host_waits_for_holds_up_what_follows(tmp_path: Path) ->
     assert predict(traced.graph, [Scale(copies, 0.0)]).after_ns == pytest.approx(105_000, abs=1_000)
 
 
+@pytest.mark.parametrize("returns", [480, 600, 900])
+def test_the_host_waits_for_kernels_where_it_copies_from_memory_that_may_be_paged_out(
+    tmp_path: Path, returns: int
+) -> None:
+    """As on an H200: the copy begins behind what was launched before, and ends at 500 µs of each step."""
+    made, place = Maker(), {"pid": 0, "tid": 7, "device": 0, "stream": 7}
+    for step in range(3):
+        at = 1000.0 * step
+        made.mark(f"ProfilerStep#{step}", at, 1000)
+        made.op("aten::mm", at + 1, 8)
+        made.kernel("gemm", at + 3, at + 10, 390)
+        made.op("aten::copy_", at + 12, returns - 10)
+        made.add("cuda_runtime", "cudaMemcpyAsync", at + 15, returns - 15, correlation=900 + step)
+        made.add(
+            "gpu_memcpy",
+            "Memcpy HtoD (Pageable -> Device)",
+            at + 401,
+            99,
+            correlation=900 + step,
+            bytes=1 << 20,
+            **place,
+        )
+    trace, traced = built(made, tmp_path)
+    reproduces(traced)
+    faster = predict(traced.graph, [Scale(kernels(trace, traced), 0.5)])
+    assert faster.before_ns - faster.after_ns == pytest.approx(195_000, rel=0.03)
+
+
 @pytest.mark.parametrize(("ahead", "waits"), [(1100, True), (20, False)])
 def test_a_launch_waits_for_the_device_only_where_its_queue_is_full(
     tmp_path: Path, ahead: int, waits: bool

@@ -224,6 +224,9 @@ class _Builder:
                 # It ran while the call went on: what came before the call let it go.
                 source = int(self.before[source])
                 late = int(self.start[task] - self.stop[source]) if source >= 0 else 0
+                if source >= 0 and self.held_until[task] > self.stop[source]:
+                    self._add_gap(task, gap)
+                    late = min(late, usual)
             elif not was_free:
                 # Launched just before its turn came: then it is still the launch that it waited for.
                 behind_launch = gap > turnaround and late <= slow
@@ -327,11 +330,13 @@ class _Builder:
         order = np.argsort(self.stop[device], kind="stable")
         ends, tasks = self.stop[device][order], device[order]
         launched = self.trace.start[calls][order]
-        # A launch comes back at once, whatever ends meanwhile; but for a copy of memory that may be paged
-        # out, and for any launch into a full queue.
+        # A launch comes back at once, whatever ends meanwhile, but for one into a full queue, and for a copy
+        # of memory that may be paged out.
         paged = [i for i, name in enumerate(self.trace.names) if "Pageable" in name]
-        at_once = ~np.isin(self.trace.name[self.row[device]], paged)
-        launches = np.isin(self.row[: self.hosts], calls[at_once])
+        staged = np.isin(self.trace.name[self.row[device]], paged)
+        for copy, call in zip(device[staged].tolist(), calls[staged].tolist(), strict=True):
+            self._link_staged(copy, call)
+        launches = np.isin(self.row[: self.hosts], calls)
         times = self.start[: self.hosts]
         queued = np.searchsorted(np.sort(launched), times) - np.searchsorted(ends, times)
         calling = self.trace.kind[self.row[: self.hosts]] == Kind.RUNTIME
@@ -346,6 +351,23 @@ class _Builder:
             if late <= _RETURNS_NS:
                 self.duration[task] = min(int(self.duration[task]), late)
                 self.edges.add(int(tasks[at]), task, late, EdgeKind.END_AFTER)
+
+    def _link_staged(self, copy: int, call: int) -> None:
+        """The host takes part in a copy of memory that may be paged out, and waits for its turn on a stream.
+
+        Where it returns before the device has the last piece, what the copy had to follow tells how long it
+        waited.
+        """
+        task, source = self.piece.get(call, -1), copy
+        if task < 0 or self.start[copy] >= self.stop[task]:
+            return
+        if self.stop[copy] > self.stop[task]:
+            source = int(self.before[copy])
+            if source < 0 or self.stop[source] <= self.start[task]:
+                return
+        late = int(self.stop[task] - self.stop[source])
+        self.duration[task] = min(int(self.duration[task]), late)
+        self.edges.add(source, task, late, EdgeKind.END_AFTER)
 
     def link_threads(self, main: int) -> None:
         """A thread that is long silent waits for one that is not: autograd's for the main one, and back."""
