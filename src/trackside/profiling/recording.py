@@ -25,8 +25,9 @@ from trackside.profiling.source_bytes import source_bytes
 
 __all__ = ["Recording", "compilations", "device_may_come", "wait_for_device", "write_json"]
 
-# Kineto tells the terminal when it starts and stops; above every level of its own it does not.
-_KINETO_LEVEL = "KINETO_LOG_LEVEL"
+# Kineto tells the terminal when it starts and stops; above every level of its own it does not. The others are
+# what torch.profiler sets for programs with CUDA graphs, which crashed when CUPTI was taken down and set up.
+_KINETO = {"KINETO_LOG_LEVEL": "99", "TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
 _NVIDIA = "/dev/nvidiactl"
 _FILES = ("trace.json", "lines.json", "modules.json", "sources.json")
 # Ranges of torch's own, which are closed long before the next session begins.
@@ -79,18 +80,12 @@ class Recording:
         if with_device and self._without_device:
             self._note("the profiler was first started before the program used its GPU, and may not see it")
         self._without_device |= not with_device
+        # Not torch.profiler's, which imports the compiler for a look at its settings, and warns of itself.
         # Without memory: its events would have the allocator write warnings into the program's output.
-        if "torch._inductor" in sys.modules:
-            kinds = torch.profiler.ProfilerActivity
-            activities = [kinds.CPU, *([kinds.CUDA] if with_device else [])]
-            profiler = torch.profiler.profile(activities=activities, record_shapes=True, acc_events=True)
-        else:
-            # The same without its look at the compiler's settings, for which it would import the compiler.
-            device = "cuda" if with_device else None
-            profiler = torch.autograd.profiler.profile(
-                use_device=device, use_kineto=True, record_shapes=True, acc_events=True
-            )
-        with _quiet_kineto():
+        profiler = torch.autograd.profiler.profile(
+            use_device="cuda" if with_device else None, use_kineto=True, record_shapes=True
+        )
+        with _kineto_settings():
             profiler.__enter__()
         self._profiler = profiler
         self._give_way_to_others()
@@ -151,7 +146,7 @@ class Recording:
             self._markers.end()
         wait_for_device()
         profiler, self._profiler, self._markers = self._profiler, None, None
-        with _quiet_kineto():
+        with _kineto_settings():
             profiler.__exit__(None, None, None)
         self._remove(aside)
         path = self._path("trace.json", aside)
@@ -177,7 +172,7 @@ class Recording:
         self._log = self._modules = self._events = self._module_calls = None
         if profiler is not None:
             # It may have stopped already, or never have begun.
-            with suppress(Exception), _quiet_kineto():
+            with suppress(Exception), _kineto_settings():
                 profiler.__exit__(None, None, None)
             path = self._path("dropped.json", False)
             with suppress(Exception):
@@ -269,13 +264,12 @@ def write_json(path: str, document: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _quiet_kineto() -> Iterator[None]:
-    """The program's own setting, if it has one, stands."""
-    mine = _KINETO_LEVEL not in os.environ
-    if mine:
-        os.environ[_KINETO_LEVEL] = "99"
+def _kineto_settings() -> Iterator[None]:
+    """The program's own, if it has some, stand."""
+    mine = {name: value for name, value in _KINETO.items() if name not in os.environ}
+    os.environ.update(mine)
     try:
         yield
     finally:
-        if mine:
-            os.environ.pop(_KINETO_LEVEL, None)
+        for name in mine:
+            os.environ.pop(name, None)
