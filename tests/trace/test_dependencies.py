@@ -102,7 +102,7 @@ def test_a_copy_that_the_host_waits_for_holds_up_what_follows(tmp_path: Path) ->
     assert predict(traced.graph, [Scale(copies, 0.0)]).after_ns == pytest.approx(105_000, abs=1_000)
 
 
-@pytest.mark.parametrize("returns", [480, 600, 900])
+@pytest.mark.parametrize("returns", [440, 495, 600, 900])
 def test_the_host_waits_for_kernels_where_it_copies_from_memory_that_may_be_paged_out(
     tmp_path: Path, returns: int
 ) -> None:
@@ -125,9 +125,12 @@ def test_the_host_waits_for_kernels_where_it_copies_from_memory_that_may_be_page
             **place,
         )
     trace, traced = built(made, tmp_path)
-    reproduces(traced)
+    assert fidelity(traced.graph, traced.start_ns, traced.end_ns).worst_drift_ns <= 3 * 5_000
     faster = predict(traced.graph, [Scale(kernels(trace, traced), 0.5)])
     assert faster.before_ns - faster.after_ns == pytest.approx(195_000, rel=0.03)
+    if returns > 440:
+        pinned = predict(traced.graph, [Scale(traced.tasks_of(trace.of(Kind.COPY)), 0.2)])
+        assert pinned.before_ns - pinned.after_ns == pytest.approx(79_000, rel=0.03)
 
 
 @pytest.mark.parametrize(("ahead", "waits"), [(1100, True), (20, False)])

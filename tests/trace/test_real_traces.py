@@ -19,7 +19,7 @@ from trackside.trace.links import forward_of, launch_of, lost_launches, parents
 from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.schedule import fidelity, schedule
-from trackside.trace.steps import find_steps
+from trackside.trace.steps import as_run, find_steps
 from trackside.trace.timeline import breakdown, main_thread, ran_longest
 from trackside.trace.what_if import predict
 
@@ -294,3 +294,32 @@ def test_a_layout_of_torch_213_is_read_by_its_lines_too(tmp_path: Path) -> None:
 def blocks(folder: Path, text: bytes) -> list[bytes]:
     (folder / "blocks.json").write_bytes(text)
     return list(TraceFile(folder / "blocks.json").blocks())
+
+
+def test_a_device_bound_step_is_the_devices_though_the_host_is_done_long_before() -> None:
+    trace = read_trace(path_of("pageable"))
+    steps = find_steps(trace)
+    ran = as_run(trace, steps)
+    # The host is a good part of a step ahead.
+    assert (ran.end - steps.end > 20_000_000).all()
+    kernels = trace.of(Kind.KERNEL)
+    calls = launch_of(trace, kernels)
+    for number in range(len(steps)):
+        begin, end = int(ran.begin[number]), int(ran.end[number])
+        here = kernels[(trace.start[kernels] >= begin) & (trace.start[kernels] < end)]
+        launched = trace.start[calls]
+        mine = kernels[(launched >= steps.begin[number]) & (launched < steps.end[number])]
+        assert sorted(here.tolist()) == sorted(mine.tolist())
+        parts = breakdown(trace, begin, end)
+        assert parts.compute / parts.total > 0.9
+        assert parts.host / parts.total < 0.03
+
+
+def test_where_the_host_waits_in_a_copy_kernels_are_the_critical_path() -> None:
+    trace = read_trace(path_of("pageable"))
+    traced = built(trace)
+    tasks = traced.tasks_of(trace.of(Kind.KERNEL))
+    half = predict(traced.graph, [Scale(tasks, 0.5)])
+    assert half.gain == pytest.approx(0.46, abs=0.03)
+    copies = traced.tasks_of(trace.of(Kind.COPY))
+    assert predict(traced.graph, [Scale(copies, 0.0)]).gain == pytest.approx(0.055, abs=0.015)

@@ -33,7 +33,7 @@ def pageable_copy(evidence: Evidence) -> Iterator[Draft]:
     size = float(evidence.trace.size[rows].sum())
     time = float(evidence.trace.duration[rows].sum())
     now = size / max(1.0, time) * 1e9
-    pinned = evidence.machine.ceilings.get("gpu.copy.to-device", 3 * now)
+    pinned = evidence.machine.ceilings.get("gpu.copy.host-to-device.pinned", 3 * now)
     calls = launch_of(evidence.trace, rows)
     waits = np.intersect1d(
         evidence.closure(evidence.places.inside[calls[calls >= 0]]),

@@ -397,7 +397,11 @@ def _few(trace: Trace, steps: Steps) -> tuple[Trace, Steps]:
     if first == 0:
         return trace, steps
     begin, end = int(steps.begin[first]), int(steps.end[-1])
-    kept = trace.where((trace.start >= begin) & (trace.start < end))
+    began = trace.start.copy()
+    device = trace.on_device
+    calls = launch_of(trace, device)
+    began[device[calls >= 0]] = trace.start[calls[calls >= 0]]
+    kept = trace.where((began >= begin) & (began < end))
     return kept, Steps(steps.begin[first:], steps.end[first:], steps.found_by)
 
 

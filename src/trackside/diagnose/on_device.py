@@ -7,7 +7,9 @@ import numpy as np
 from trackside.diagnose.evidence import Evidence
 from trackside.profiling.line_stacks import Line
 from trackside.trace.intervals import merged
+from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind
+from trackside.trace.steps import as_run
 from trackside.trace.timeline import main_thread
 
 __all__ = ["SYNCS", "busiest_line", "copies_named", "host_tasks", "idle_share", "in_window", "window"]
@@ -21,16 +23,20 @@ def window(evidence: Evidence) -> tuple[int, int]:
 
 
 def in_window(evidence: Evidence, *kinds: Kind) -> Ints:
-    """Rows of these kinds that begin in the steps."""
-    rows = evidence.trace.of(*kinds)
+    """Rows of these kinds that begin in the steps; on a device, those that the steps launch."""
+    trace = evidence.trace
+    rows = trace.of(*kinds)
     begin, end = window(evidence)
-    found: Ints = rows[(evidence.trace.start[rows] >= begin) & (evidence.trace.start[rows] < end)]
+    calls = launch_of(trace, rows)
+    began = np.where(calls >= 0, trace.start[np.maximum(calls, 0)], trace.start[rows])
+    found: Ints = rows[(began >= begin) & (began < end)]
     return found
 
 
 def idle_share(evidence: Evidence) -> float:
     """How much of the steps no kernel and no copy runs on the device."""
-    begin, end = window(evidence)
+    ran = as_run(evidence.trace, evidence.steps)
+    begin, end = int(ran.begin[0]), int(ran.end[-1])
     rows = evidence.trace.on_device
     busy = merged(evidence.trace.start[rows], evidence.trace.end[rows]).within(begin, end).total
     return 1 - busy / max(1, end - begin)

@@ -24,7 +24,7 @@ from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
 from trackside.trace.model import ON_DEVICE, Kind, Trace
 from trackside.trace.reader import read_trace
-from trackside.trace.steps import Steps, find_steps
+from trackside.trace.steps import Steps, as_run, find_steps
 from trackside.trace.timeline import outermost
 
 __all__ = ["Captured", "read_capture", "without_marks"]
@@ -85,7 +85,12 @@ def read_capture(folder: Path) -> Captured:
         lined = windows.get("B")
         beside = _part(trace, clock, lined) if trace is not None and lined is not None else None
         found.windows = by_progress(
-            windows, found.steps, _steps_in_window(found), find_steps(beside) if beside is not None else None
+            windows,
+            as_run(found.traced, found.steps)
+            if found.traced is not None and found.steps is not None
+            else None,
+            _steps_in_window(found),
+            as_run(beside, find_steps(beside)) if beside is not None else None,
         )
     else:
         found.windows = by_steps(windows)
@@ -95,6 +100,10 @@ def read_capture(folder: Path) -> Captured:
     found.sources = read_sources(_json(folder / "sources.json", found))
     _say_what_is_missing(windows, found)
     return found
+
+
+def _as_run(trace: Trace | None, steps: Steps | None) -> Steps | None:
+    return as_run(trace, steps or find_steps(trace)) if trace is not None else None
 
 
 def _steps_in_window(found: Captured) -> float:

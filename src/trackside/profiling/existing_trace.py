@@ -16,7 +16,7 @@ from trackside.stats.spread import quantile
 from trackside.trace.file import Progress
 from trackside.trace.model import Trace
 from trackside.trace.reader import read_trace
-from trackside.trace.steps import find_steps
+from trackside.trace.steps import as_run, find_steps
 
 __all__ = ["seen_trace"]
 
@@ -61,7 +61,8 @@ def _captured(trace: Trace) -> Captured:
         ]
     )
     found.traced, found.steps = trace, find_steps(trace)
-    lengths = ((found.steps.end - found.steps.begin) / 1e6).tolist()
+    ran = as_run(trace, found.steps)
+    lengths = ((ran.end - ran.begin) / 1e6).tolist()
     middle = median(lengths)
     spread = (quantile(lengths, 0.75) - quantile(lengths, 0.25)) / middle if middle else 0.0
     found.windows = [

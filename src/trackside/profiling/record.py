@@ -13,6 +13,7 @@ from trackside.profiling.line_rows import bucket_rows, line_rows, module_rows
 from trackside.profiling.step_view import StepView, device_name
 from trackside.profiling.verdict import verdict
 from trackside.records.profile import Finding, Gain, ProfileRecord, ProgramEnd, Trust
+from trackside.trace.steps import as_run
 
 __all__ = ["RunFacts", "build_record", "shown_path"]
 
@@ -146,7 +147,8 @@ def _step(captured: Captured) -> tuple[float | None, StepView | None]:
     if trace is None or steps is None or not len(steps):
         return step_ms, None
     if step_ms is None:
-        step_ms = float(steps.end[-1] - steps.begin[0]) / 1e6 / len(steps)
+        ran = as_run(trace, steps)
+        step_ms = float(ran.end[-1] - ran.begin[0]) / 1e6 / len(steps)
     return step_ms, StepView(trace, steps, step_ms)
 
 

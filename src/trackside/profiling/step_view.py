@@ -19,7 +19,7 @@ from trackside.trace.critical_path import StepKind, critical_path
 from trackside.trace.dependencies import task_graph
 from trackside.trace.model import Ints, Kind, Trace
 from trackside.trace.schedule import schedule
-from trackside.trace.steps import Steps
+from trackside.trace.steps import Steps, as_run
 from trackside.trace.timeline import (
     breakdown,
     communicates,
@@ -50,13 +50,17 @@ class StepView:
     steps: Steps
     step_ms: float
 
+    @cached_property
+    def ran(self) -> Steps:
+        return as_run(self.trace, self.steps)
+
     @property
     def begin(self) -> int:
-        return int(self.steps.begin[0])
+        return int(self.ran.begin[0])
 
     @property
     def end(self) -> int:
-        return int(self.steps.end[-1])
+        return int(self.ran.end[-1])
 
     @property
     def on_device(self) -> bool:
@@ -136,9 +140,9 @@ class StepView:
 
     def timeline(self) -> list[LaneSpans]:
         """The step of middle length, lane by lane."""
-        lengths = self.steps.end - self.steps.begin
+        lengths = self.ran.end - self.ran.begin
         middle = int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
-        begin, end = int(self.steps.begin[middle]), int(self.steps.end[middle])
+        begin, end = int(self.ran.begin[middle]), int(self.ran.end[middle])
         trace = self.trace
         rows = trace.of(*_SHOWN)
         rows = rows[(trace.start[rows] < end) & (trace.end[rows] > begin)]

@@ -25,11 +25,9 @@ def by_steps(windows: Mapping[str, Any]) -> list[WindowTimes]:
         if window is None or not window["ends_ns"]:
             continue
         steps = steps_ms(window)
-        step_ms = median(steps)
-        if name == "A":
-            # A host runs ahead of its device: the device was waited for at both ends of the window only.
-            closed = window["closed_ns"] or window["ends_ns"][-1]
-            step_ms = max(step_ms, (closed - window["began_ns"]) / 1e6 / len(steps))
+        # A host runs ahead of its device, which was waited for at both ends of the window only.
+        closed = window["ends_ns"][-1] if window.get("cut") else window["closed_ns"] or window["ends_ns"][-1]
+        step_ms = max(median(steps), (closed - window["began_ns"]) / 1e6 / len(steps))
         found.append(_times(name, len(steps), step_ms, steps, found))
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 from trackside.profiling.captured import Captured
 from trackside.report.profile_html import write_report
 from trackside.store.runs import Run, RunStore
+from trackside.trace.steps import as_run
 from trackside.trace.trimmed import write_trimmed
 
 __all__ = ["TRACE", "keep_profile"]
@@ -44,4 +45,5 @@ def _keep_trace(source: Path, captured: Captured, target: Path) -> None:
     steps = captured.steps
     if captured.traced is None or steps is None or not len(steps) or not source.exists():
         return
-    write_trimmed(source, captured.traced, target, int(steps.begin[0]), int(steps.end[-1]))
+    end = as_run(captured.traced, steps).end[-1]
+    write_trimmed(source, captured.traced, target, int(steps.begin[0]), int(end))

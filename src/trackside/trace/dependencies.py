@@ -355,17 +355,17 @@ class _Builder:
     def _link_staged(self, copy: int, call: int) -> None:
         """The host takes part in a copy of memory that may be paged out, and waits for its turn on a stream.
 
-        Where it returns before the device has the last piece, what the copy had to follow tells how long it
-        waited.
+        It returns a moment before the device has the last piece. Where that is long before, what the copy had
+        to follow tells how long the host waited.
         """
         task, source = self.piece.get(call, -1), copy
         if task < 0 or self.start[copy] >= self.stop[task]:
             return
-        if self.stop[copy] > self.stop[task]:
+        if self.stop[copy] - self.stop[task] > _RETURNS_NS:
             source = int(self.before[copy])
             if source < 0 or self.stop[source] <= self.start[task]:
                 return
-        late = int(self.stop[task] - self.stop[source])
+        late = max(0, int(self.stop[task] - self.stop[source]))
         self.duration[task] = min(int(self.duration[task]), late)
         self.edges.add(source, task, late, EdgeKind.END_AFTER)
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, Trace
 from trackside.trace.timeline import main_thread, outermost
 
-__all__ = ["Steps", "find_steps"]
+__all__ = ["Steps", "as_run", "find_steps"]
 
 _PROFILER_MARK = "ProfilerStep#"
 _OPTIMIZER = "Optimizer.step#"
@@ -37,6 +38,28 @@ def find_steps(trace: Trace) -> Steps:
     if len(rows):
         return Steps(trace.start[rows], trace.end[rows], "marks")
     return _by_optimizer(trace) or _by_repetition(trace) or _window(trace)
+
+
+def as_run(trace: Trace, steps: Steps) -> Steps:
+    """Steps as a device has them: each is over when what it has launched is.
+
+    A host runs ahead of its device, and ends a step that the device is about to begin.
+    """
+    device = trace.on_device
+    calls = launch_of(trace, device)
+    device, calls = device[calls >= 0], calls[calls >= 0]
+    if not len(device):
+        return steps
+    order = np.argsort(trace.start[calls], kind="stable")
+    launched = trace.start[calls][order]
+    over = np.maximum.accumulate(trace.end[device][order])
+
+    def done(times: Ints) -> Ints:
+        """When all that had been launched before was over."""
+        before = np.searchsorted(launched, times) - 1
+        return np.where(before >= 0, np.maximum(times, over[np.maximum(before, 0)]), times)
+
+    return Steps(done(steps.begin), done(steps.end), steps.found_by)
 
 
 def _annotations(trace: Trace, prefix: str) -> Ints:
