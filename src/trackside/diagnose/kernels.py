@@ -13,6 +13,7 @@ from trackside.diagnose.on_device import (
 )
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.wording import count, duration, percent
+from trackside.profiling.roofline import Roofs, kernel_works
 from trackside.trace.edits import Remove, Scale, ShrinkGaps
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind
@@ -33,9 +34,8 @@ def tf32_off(evidence: Evidence) -> Iterator[Draft]:
     share = float(evidence.trace.duration[rows].sum()) / len(evidence.steps) / evidence.step_ns
     if share < 0.02:
         return
-    ceilings = evidence.machine.ceilings
-    known = "gpu.gemm.fp32" in ceilings and "gpu.gemm.tf32" in ceilings
-    ratio = ceilings["gpu.gemm.fp32"] / ceilings["gpu.gemm.tf32"] if known else 0.25
+    # Of the time that they take now, at the speed that a large product was measured to have.
+    ratio = _in_tf32(evidence, rows)
     tasks = evidence.traced.tasks_of(rows)
     calls = launch_of(evidence.trace, rows)
     by_line = busiest_line(evidence, calls[calls >= 0])
@@ -44,22 +44,43 @@ def tf32_off(evidence: Evidence) -> Iterator[Draft]:
         line=by_line,
         evidence=[
             f"{count(len(rows) / len(evidence.steps))} kernels of a step multiply in float32 on the "
-            "ordinary cores: "
-            f"{percent(share)} of the step.",
-            f"In TF32 a large product takes {ratio:.2f} of that time"
-            + (
-                " by this machine's measured ceilings."
-                if known
-                else " on a card of this kind; not measured here."
-            ),
+            f"ordinary cores: {percent(share)} of the step.",
+            f"By this machine's measured ceilings they take at least {percent(ratio)} of that in TF32."
+            if ratio is not None
+            else "How fast TF32 is on this machine was not measured: trackside ceilings.",
         ],
         fix="torch.set_float32_matmul_precision('high') at the program's start; or bfloat16 by autocast.",
-        # Small ones do not reach the ceiling: half of the way for the estimate.
-        edits=[Scale(tasks, min(1.0, 0.5 + ratio / 2))],
-        least=[Scale(tasks, min(1.0, 0.75 + ratio / 4))],
-        most=[Scale(tasks, min(1.0, ratio))],
-        confidence="medium" if known else "low",
+        edits=[Scale(tasks, _reached(ratio, _TF32_REACHES))],
+        least=[Scale(tasks, _reached(ratio, _TF32_REACHES / 2))],
+        most=[Scale(tasks, _reached(ratio, 1.0))],
+        confidence="medium" if ratio is not None else "low",
     )
+
+
+# Of the ceiling, which is that of one very large product, the share that products of a model reach; and what
+# TF32 takes of float32's time on cards of these years, where nothing was measured.
+_TF32_REACHES, _USUAL_TF32 = 0.7, 0.25
+
+
+def _reached(ratio: float | None, share: float) -> float:
+    return min(1.0, (ratio if ratio is not None else _USUAL_TF32) / share)
+
+
+def _in_tf32(evidence: Evidence, rows: Ints) -> float | None:
+    """The share of their time that products need at least in TF32."""
+    ceilings = evidence.machine.ceilings
+    if "gpu.gemm.tf32" not in ceilings:
+        return None
+    roofs = Roofs({**ceilings, "gpu.gemm.fp32": ceilings["gpu.gemm.tf32"]}, on_device=True)
+    works = kernel_works(evidence.trace, rows)
+    least = [roofs.least_ns(work, float(evidence.trace.duration[row])) for row, work in works.items()]
+    taken = sum(float(evidence.trace.duration[row]) for row in works)
+    needed = sum(max(times) for times in least if times is not None)
+    if taken:
+        return needed / taken
+    # Replayed from a graph: what they multiply is not told.
+    plain = ceilings.get("gpu.gemm.fp32")
+    return plain / ceilings["gpu.gemm.tf32"] if plain else None
 
 
 @rule("older-products", "arithmetic", item="kernels.hopper-instructions", on="device")

@@ -73,7 +73,9 @@ def build_record(
         places = {line: f"{shown(line.file)}:{line.line}" for line in captured.attribution.lines}
     trust = [*run.trust, *captured.missing, *_window_trust(captured, is_step)]
     parts = view.breakdown() if view is not None else None
-    kernels, left_out = view.kernels(captured.attribution, places) if view is not None else ([], 0)
+    kernels, left_out = (
+        view.kernels(captured.attribution, places, run.ceilings) if view is not None else ([], 0)
+    )
     path: dict[str, float] = {}
     if view is not None:
         try:

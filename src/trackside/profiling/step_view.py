@@ -6,6 +6,7 @@ and rescaled to the length that a step really has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from trackside.profiling.attribution import Attribution
 from trackside.profiling.line_stacks import Line
+from trackside.profiling.roofline import Placed, placed
 from trackside.records.profile import Bound, Breakdown, Kernel, LaneSpans
 from trackside.trace.critical_path import StepKind, critical_path
 from trackside.trace.dependencies import task_graph
@@ -91,15 +93,22 @@ class StepView:
             parts |= {"host": left * (1 - waiting), "idle": left * waiting}
         return Breakdown.model_validate(parts)
 
-    def kernels(self, attribution: Attribution | None, shown: dict[Line, str]) -> tuple[list[Kernel], int]:
+    def kernels(
+        self,
+        attribution: Attribution | None,
+        shown: dict[Line, str],
+        ceilings: Mapping[str, float] | None = None,
+    ) -> tuple[list[Kernel], int]:
         """What ran longest, and how many more there were.
 
         Args:
             attribution: tells which lines ran it.
             shown: `file:line` of lines.
+            ceilings: measured speeds of this machine, to hold it against.
         """
         trace, steps = self.trace, len(self.steps)
         ran = ran_longest(trace, self.begin, self.end)
+        at = placed(trace, self.begin, self.end, ceilings or {})
         total = sum(one.total_ns for one in ran) or 1
         collective = communicates(trace)
         found = []
@@ -114,7 +123,10 @@ class StepView:
                     total_ms=one.total_ns / 1e6 / steps if on_device else one.total_ns * self._host_scale,
                     share=one.total_ns / (total if on_device else max(1, self.end - self.begin)),
                     median_us=one.median_ns / 1e3 * (1.0 if on_device else self._slowdown_undone),
-                    bound=self._bound(one.first, bool(collective[one.first])),
+                    bound=self._bound(one.first, bool(collective[one.first]), at.get(one.name)),
+                    bytes=at[one.name].bytes / steps if one.name in at else None,
+                    flops=at[one.name].flops / steps if one.name in at else None,
+                    roof_share=at[one.name].roof_share if one.name in at else None,
                     launch=self._launch(one.first),
                     lines=[shown[line] for line in callers[:_MOST_LINES] if line in shown],
                 )
@@ -125,12 +137,12 @@ class StepView:
     def _slowdown_undone(self) -> float:
         return self._host_scale * 1e6 * len(self.steps)
 
-    def _bound(self, row: int, collective: bool) -> Bound:
+    def _bound(self, row: int, collective: bool, at: Placed | None) -> Bound:
         if collective:
             return "communication"
         if self.trace.kind[row] in (Kind.COPY, Kind.FILL) or self.trace.name_of(row) == "aten::copy_":
             return "copy"
-        return "unknown"
+        return at.bound if at is not None else "unknown"
 
     def _launch(self, row: int) -> dict[str, Any]:
         detail = int(self.trace.detail[row])
