@@ -17,7 +17,13 @@ from trackside.records.profile import Finding
 from trackside.trace.reader import read_trace
 
 TRACES = Path(__file__).parent / "traces"
-CEILINGS = {"gpu.gemm.fp32": 50.8e12, "gpu.gemm.tf32": 404e12}
+CEILINGS = {
+    "gpu.gemm.fp32": 51.3e12,
+    "gpu.gemm.tf32": 353e12,
+    "gpu.memory.copy": 4.3e12,
+    "gpu.l2.copy": 6.31e12,
+    "gpu.copy.host-to-device.pinned": 48.9e9,
+}
 STEP, STEPS = 2_000.0, 4
 
 
@@ -52,6 +58,16 @@ def test_a_replayed_graph_is_bound_by_its_products_and_not_by_the_host() -> None
     assert found["tf32-off"].gain.mid > 0.15
     assert not {"tiny-kernels", "host-bound", "optimizer-kernels"} & set(found)
     assert "scalar-sync" in found
+
+
+def test_a_training_run_in_float32_with_pageable_batches_is_told_both() -> None:
+    found = findings(Path(__file__).parents[1] / "trace" / "data" / "pageable.json.gz")
+    # 78 % of the step, in a fifth of the time.
+    assert found["tf32-off"].gain.low < 0.6 < found["tf32-off"].gain.high
+    assert "14 %" in found["tf32-off"].evidence[1] or "15 %" in found["tf32-off"].evidence[1]
+    assert found["pageable-copy"].gain.mid == pytest.approx(0.047, abs=0.01)
+    assert "49 GB/s" in found["pageable-copy"].evidence[0]
+    assert not {"tiny-kernels", "host-bound"} & set(found)
 
 
 # -- made by hand --------------------------------------------------------------------------------------

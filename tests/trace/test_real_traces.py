@@ -19,7 +19,7 @@ from trackside.trace.links import forward_of, launch_of, lost_launches, parents
 from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.schedule import fidelity, schedule
-from trackside.trace.steps import as_run, find_steps
+from trackside.trace.steps import as_run, find_steps, like_steps
 from trackside.trace.timeline import breakdown, main_thread, ran_longest
 from trackside.trace.what_if import predict
 
@@ -323,3 +323,16 @@ def test_where_the_host_waits_in_a_copy_kernels_are_the_critical_path() -> None:
     assert half.gain == pytest.approx(0.46, abs=0.03)
     copies = traced.tasks_of(trace.of(Kind.COPY))
     assert predict(traced.graph, [Scale(copies, 0.0)]).gain == pytest.approx(0.055, abs=0.015)
+
+
+@pytest.mark.parametrize("name", ["infer", "graph"])
+def test_steps_of_a_part_that_begins_in_the_middle_of_one_begin_where_the_others_do(name: str) -> None:
+    trace = read_trace(path_of(name))
+    steps = find_steps(trace)
+    middle = (int(steps.begin[0]) + int(steps.end[0])) // 2
+    part = trace.where(trace.start >= middle)
+    found = like_steps(part, trace, steps)
+    assert found is not None
+    assert set(found.begin.tolist()) >= set(steps.begin[1:].tolist())
+    assert len(found) <= len(steps)
+    assert like_steps(read_trace(path_of("train")), trace, steps) is None

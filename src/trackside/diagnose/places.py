@@ -16,7 +16,7 @@ from trackside.profiling.line_stacks import NO_STACK, Line
 from trackside.profiling.markers import MARKER_PREFIX
 from trackside.trace.links import forward_of, parents
 from trackside.trace.model import Ints, Kind, Trace
-from trackside.trace.steps import Steps, find_steps
+from trackside.trace.steps import Steps, find_steps, like_steps
 from trackside.trace.timeline import outermost
 
 __all__ = ["GapLine", "Places"]
@@ -61,13 +61,15 @@ class Places:
         if self.attribution is None:
             return found
         other = self.attribution.trace
-        theirs = find_steps(other)
+        theirs = like_steps(other, self.trace, self.steps) or find_steps(other)
         if not len(theirs):
             return found
         count = min(len(theirs), _MOST_STEPS)
-        known = [_by_name(other, _host_rows(other, theirs, step)) for step in range(count)]
+        rows = _host_rows(other, parents(other))
+        known = [_by_name(other, _in_step(other, rows, theirs, step)) for step in range(count)]
+        own = _host_rows(self.trace, self.inside)
         for step in range(len(self.steps)):
-            mine = _by_name(self.trace, _host_rows(self.trace, self.steps, step))
+            mine = _by_name(self.trace, _in_step(self.trace, own, self.steps, step))
             like = known[min(step, len(known) - 1)]
             for name, rows in mine.items():
                 # What only some steps do, such as to begin an epoch, may be in another step there.
@@ -100,13 +102,18 @@ class Places:
         return found
 
     def line(self, row: int) -> Line | None:
-        """The line that ran an operator; of a derivative the line of the operator whose it is."""
+        """The line that ran an operator or a call in it; of a derivative that of the operator whose it is."""
         forward = int(self.forward[row])
-        return self._own[forward if forward >= 0 else row]
+        return self._own[forward if forward >= 0 else self._operator(row)]
 
     def caller(self, row: int) -> Line | None:
         """The line that was running: of a derivative the one that asked for it."""
-        return self._own[row]
+        return self._own[self._operator(row)]
+
+    def _operator(self, row: int) -> int:
+        """A call of the runtime is its operator's, unless the program itself made it."""
+        around = int(self.inside[row])
+        return around if self.trace.kind[row] == Kind.RUNTIME and around >= 0 else row
 
     @cached_property
     def gaps(self) -> dict[int, tuple[GapLine, ...]]:
@@ -145,8 +152,14 @@ class Places:
         return found
 
 
-def _host_rows(trace: Trace, steps: Steps, step: int) -> Ints:
-    rows = trace.of(Kind.OP, Kind.ANNOTATION)
+def _host_rows(trace: Trace, inside: Ints) -> Ints:
+    """Operators and ranges, and the runtime's calls that are in no operator, such as a graph's launch."""
+    rows = trace.of(Kind.OP, Kind.ANNOTATION, Kind.RUNTIME)
+    found: Ints = rows[(trace.kind[rows] != Kind.RUNTIME) | (inside[rows] < 0)]
+    return found
+
+
+def _in_step(trace: Trace, rows: Ints, steps: Steps, step: int) -> Ints:
     begin, end = int(steps.begin[step]), int(steps.end[step])
     found: Ints = rows[(trace.start[rows] >= begin) & (trace.start[rows] < end)]
     return found

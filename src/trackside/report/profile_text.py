@@ -110,7 +110,8 @@ def _kernels(record: Mapping[str, Any], console: Console) -> None:
     wide = console.width >= _NARROW
     if wide:
         table.add_column("called in", no_wrap=True, max_width=34, overflow="ellipsis")
-    for name in ("runs", "time", "share"):
+    placed = any(row["roof_share"] is not None for row in rows)
+    for name in ("runs", "time", "share", *(["of its limit"] if placed else [])):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         where = Text(printable(_short_place(row["lines"][0])) if row["lines"] else "", style="dim")
@@ -120,8 +121,16 @@ def _kernels(record: Mapping[str, Any], console: Console) -> None:
             f"{row['calls']:.3g}",
             _ms(row["total_ms"]),
             _share(row["share"]),
+            *([_limit(row)] if placed else []),
         )
     console.print(Padding(table, (1, 2, 0, 2)))
+
+
+def _limit(row: Mapping[str, Any]) -> Text:
+    """How near it comes to what was measured here."""
+    if row["roof_share"] is None:
+        return Text("–", style="dim")
+    return Text(f"{row['bound']} {row['roof_share']:.0%}")
 
 
 def _findings(record: Mapping[str, Any], console: Console) -> None:

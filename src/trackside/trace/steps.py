@@ -10,7 +10,7 @@ from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, Trace
 from trackside.trace.timeline import main_thread, outermost
 
-__all__ = ["Steps", "as_run", "find_steps"]
+__all__ = ["Steps", "as_run", "find_steps", "like_steps"]
 
 _PROFILER_MARK = "ProfilerStep#"
 _OPTIMIZER = "Optimizer.step#"
@@ -86,15 +86,39 @@ def _by_repetition(trace: Trace) -> Steps | None:
 
     Calls outside operators count too: of a step that replays a graph there may be nothing else.
     """
-    lane = main_thread(trace)
-    rows = outermost(trace, trace.of(Kind.OP, Kind.RUNTIME))
-    rows = rows[trace.lane[rows] == lane][:_MOST_OPERATORS]
+    rows = _turns(trace)
     period = _period(trace.name[rows].astype(np.int64))
     if period is None:
         return None
     length, first = period
     starts = trace.start[rows[first::length]]
     return Steps(starts[:-1], starts[1:], "repetition") if len(starts) > _FEWEST_REPEATS else None
+
+
+def _turns(trace: Trace) -> Ints:
+    """What a step's pattern is looked for in."""
+    rows = outermost(trace, trace.of(Kind.OP, Kind.RUNTIME))
+    found: Ints = rows[trace.lane[rows] == main_thread(trace)][:_MOST_OPERATORS]
+    return found
+
+
+def like_steps(trace: Trace, other: Trace, steps: Steps) -> Steps | None:
+    """Steps by repetition that begin where those of another trace of the same program do."""
+    if steps.found_by != "repetition" or not len(steps):
+        return None
+    rows, theirs = _turns(trace), _turns(other)
+    theirs = theirs[(other.start[theirs] >= steps.begin[0]) & (other.start[theirs] < steps.end[0])]
+    names = {name: number for number, name in enumerate(trace.names)}
+    pattern = np.array([names.get(other.name_of(row), -1) for row in theirs.tolist()], np.int64)
+    if not len(pattern) or len(rows) < len(pattern):
+        return None
+    tokens = np.lib.stride_tricks.sliding_window_view(trace.name[rows], len(pattern))
+    turns = np.flatnonzero((tokens == pattern).all(axis=1))
+    if not len(turns):
+        return None
+    begin = trace.start[rows[turns]]
+    last = trace.end[rows[turns[-1:] + len(pattern) - 1]]
+    return Steps(begin, np.concatenate((begin[1:], last)), "repetition")
 
 
 def _period(tokens: Ints) -> tuple[int, int] | None:
