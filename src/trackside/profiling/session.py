@@ -25,7 +25,7 @@ from trackside.records.profile import ProgramEnd, Trust
 __all__ = ["SAMPLES_A_SECOND", "Seen", "disturbances", "environment", "run_program", "stored_ceilings"]
 
 _CAPTURE = "trackside.profiling.capture:around"
-SAMPLES_A_SECOND = 10
+SAMPLES_A_SECOND = 20
 # Settings that change how fast a program is.
 _VARIABLES = ("CUDA_", "CUBLAS_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "TORCH", "TRITON_")
 _MOST_DISTURBANCES = 5
