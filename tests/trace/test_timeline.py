@@ -74,6 +74,23 @@ def test_without_a_device_operators_compute(tmp_path: Path) -> None:
     assert (found.host, found.idle) == (35_000, 7_000)
 
 
+def test_a_collective_of_gloo_lasts_as_long_as_its_range_and_computing_beside_it_hides_it(
+    tmp_path: Path,
+) -> None:
+    made = Maker()
+    made.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 0, 30)
+    made.op("aten::mul", 2, 4)
+    made.op("c10d::allreduce_", 10, 5)
+    made.mark("gloo:all_reduce", 12, 58, tid=77)  # 12-70
+    made.op("aten::mm", 40, 10)
+    made.op("_c10d_functional::wait_tensor", 80, 10)
+    trace = read_trace(made.write(tmp_path / "a.json"))
+    found = breakdown(trace, 0, 100_000)
+    # The operator around the call waits from 15 to 30 as far as can be told, and does not compute.
+    assert (found.compute, found.communication) == (14_000, 60_000)
+    assert found.host == 26_000
+
+
 def test_what_ran_is_counted_on_the_device_and_without_one_by_outermost_operators(tmp_path: Path) -> None:
     made = Maker()
     made.op("aten::linear", 0, 30)

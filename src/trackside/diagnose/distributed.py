@@ -17,8 +17,7 @@ from trackside.diagnose.wording import count, duration, percent
 from trackside.trace.edits import Scale
 from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of
-from trackside.trace.model import Kind
-from trackside.trace.timeline import communicates
+from trackside.trace.timeline import breakdown, communicates
 
 __all__: list[str] = []
 
@@ -29,18 +28,16 @@ def exposed_collectives(evidence: Evidence) -> Iterator[Draft]:
     rows = np.flatnonzero(communicates(evidence.trace))
     begin, end = window(evidence)
     rows = rows[(evidence.trace.start[rows] >= begin) & (evidence.trace.end[rows] <= end)]
-    kernels = np.setdiff1d(evidence.trace.of(Kind.KERNEL), rows)
     if not len(rows):
         return
-    computing = merged(evidence.trace.start[kernels], evidence.trace.end[kernels])
     talking = merged(evidence.trace.start[rows], evidence.trace.end[rows])
-    exposed = talking.minus(computing).total
+    exposed = breakdown(evidence.trace, begin, end).communication
     if exposed < 0.1 * (end - begin):
         return
     tasks = evidence.traced.tasks_of(rows)
     left = 1 - min(1.0, exposed / max(1, talking.total))
     yield Draft(
-        title="The device waits for communication",
+        title=f"The {'device' if evidence.has_device else 'program'} waits for communication",
         line=busiest_line(evidence, launch_of(evidence.trace, rows) if evidence.has_device else rows),
         evidence=[
             f"For {duration(exposed / len(evidence.steps))} of a step collectives run and nothing else does "
