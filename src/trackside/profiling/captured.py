@@ -55,6 +55,10 @@ class Captured:
     """In that window."""
     sources: Sources = field(default_factory=Sources)
     missing: list[Trust] = field(default_factory=list)
+    peak_bytes: int | None = None
+    """The most memory that the program had: of its GPU, else of its process."""
+    began_ns: dict[str, int] = field(default_factory=dict)
+    """When each window began, in `time.perf_counter_ns`."""
     step_times_ms: dict[str, list[float]] = field(default_factory=dict)
     """Every step of each window, by the host's clock."""
 
@@ -69,6 +73,8 @@ def read_capture(folder: Path) -> Captured:
     windows = {one["stage"]: one for one in document.get("windows", [])}
     found.written = bool(document)
     found.by_time = document.get("by") == "time"
+    found.peak_bytes = document.get("peak_bytes")
+    found.began_ns = {name: one["began_ns"] for name, one in windows.items() if name in ("A", "T", "B")}
     found.missing += [
         Trust(what="part of the capture", effect=f"it ended early: {text}", remedy=None)
         for text in document.get("trouble", [])
