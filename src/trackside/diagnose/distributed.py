@@ -41,8 +41,8 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
     which, step_ns = ranks_named(behind.late), 1e6 * behind.step_ms
     several = len(behind.late) > 1
     told = [
-        f"Of a step {which} {'work' if several else 'works'} {duration(1e6 * behind.late_work_ms)} outside of "
-        f"collectives, the others {duration(1e6 * behind.others_work_ms)}.",
+        f"Of a step {which} {'work' if several else 'works'} {duration(1e6 * behind.late_work_ms)} outside "
+        f"of collectives, the others {duration(1e6 * behind.others_work_ms)}.",
         f"The others wait {duration(1e6 * behind.waiting_ms)} of a step of {duration(step_ns)} "
         f"({percent(behind.waiting_ms / behind.step_ms)}) in collectives for {'them' if several else 'it'}.",
     ]
