@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["TRAINING", "Torchrun"]
 
-# Data-parallel training on what a rank is told by its arguments: `RANK:WHAT:STEP`.
+# Data-parallel training; arguments say what becomes of a rank at a step: `fail=1@60`.
 TRAINING = """
 import os, signal, sys, time
 import torch
@@ -26,7 +26,9 @@ model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn
 model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batch = torch.randn(64, 256)
-print(f"rank {rank} begins", flush=True)
+def say(text):
+    os.write(1, f"rank {rank} {text}\\n".encode())  # torchrun runs python -u, and print would write twice
+say("begins")
 for step in range(steps):
     if told.get("fail") == f"{rank}@{step}":
         raise SystemExit(7)
@@ -39,9 +41,9 @@ for step in range(steps):
     if told.get("leave") == f"{rank}@{step}":
         sys.exit(0)
 if told.get("then") == "wait":
-    print(f"rank {rank} waits", flush=True)
+    say("waits")
     time.sleep(60)
-print(f"rank {rank} is done")
+say("is done")
 dist.destroy_process_group()
 """
 

@@ -32,7 +32,7 @@ _MOST_OF_IT = 0.25
 @rule("straggler", "distributed", item="distributed.stragglers", on="both")
 def straggler(evidence: Evidence) -> Iterator[Draft]:
     """A rank for which the others wait in their collectives."""
-    behind = lag(evidence.ranks.times)
+    behind = lag(evidence.ranks)
     if behind is None:
         return
     more_ms = behind.late_work_ms - behind.others_work_ms
@@ -44,7 +44,8 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
         f"Of a step {which} {'work' if several else 'works'} {duration(1e6 * behind.late_work_ms)} outside "
         f"of collectives, the others {duration(1e6 * behind.others_work_ms)}.",
         f"The others wait {duration(1e6 * behind.waiting_ms)} of a step of {duration(step_ns)} "
-        f"({percent(behind.waiting_ms / behind.step_ms)}) in collectives for {'them' if several else 'it'}.",
+        f"({percent(behind.waiting_ms / behind.step_ms)}) in collectives for {'them' if several else 'it'}, in "
+        f"{behind.in_steps} of {behind.of_steps} traced steps.",
     ]
     place = _longer_line(evidence.ranks, behind)
     line = None
@@ -116,7 +117,7 @@ def exposed_collectives(evidence: Evidence) -> Iterator[Draft]:
     rows = np.flatnonzero(communicates(evidence.trace))
     begin, end = window(evidence)
     rows = rows[(evidence.trace.start[rows] >= begin) & (evidence.trace.end[rows] <= end)]
-    if not len(rows) or lag(evidence.ranks.times) is not None:
+    if not len(rows) or lag(evidence.ranks) is not None:
         # Of a rank that waits for another, faster communication would only make the waiting longer.
         return
     talking = merged(evidence.trace.start[rows], evidence.trace.end[rows])

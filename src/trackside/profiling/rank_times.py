@@ -26,6 +26,8 @@ _AT_ONCE_MS = 1.0
 # From this share of a step on the others' waiting counts, and a rank that waits less than this part of what
 # they do is one that they wait for.
 _WAITING, _HARDLY = 0.1, 0.25
+# It has to come last in so many of the steps: of ten, two even ranks have it by chance once in fifty runs.
+_MOST_STEPS = 0.9
 
 
 class RankSeen(Part):
@@ -34,10 +36,14 @@ class RankSeen(Part):
     times: RankTimes
     lines: list[Line] = Field(default_factory=list)
     """The longest."""
+    communication_ms: list[float] = Field(default_factory=list)
+    """Of each traced step, what it spent in collectives beside which nothing was computed."""
     by_time: bool = False
     """Whether its windows went by the clock."""
     began_ns: dict[str, int] = Field(default_factory=dict)
     """When each of its windows began, on the clock of its machine."""
+    missing: list[Trust] = Field(default_factory=list)
+    """What its own capture could not have."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,9 @@ class RanksSeen:
 
     times: list[RankTimes] = field(default_factory=list)
     lines: Mapping[int, Sequence[Line]] = field(default_factory=dict)
+    waiting_ms: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    """Of each rank, what it waited for others in each traced step; of one mean step, where steps of different
+    ranks are not the same ones."""
     trust: list[Trust] = field(default_factory=list)
 
 
@@ -74,8 +83,10 @@ def rank_seen(captured: Captured, rank: int, host: str, program: ProgramEnd | No
             program=program,
         ),
         lines=line_rows(captured, step_ms, shown_path(folder))[:_MOST_LINES] if step_ms else [],
+        communication_ms=view.communication_ms() if view is not None else [],
         by_time=captured.by_time,
         began_ns=captured.began_ns,
+        missing=captured.missing,
     )
 
 
@@ -94,9 +105,16 @@ def side_by_side(rank: Rank, own: RankSeen, others: Sequence[Awaited], folder: s
             found, limits = _read(one, folder)
             seen.append(found)
             trust += limits
-    trust += _apart(seen)
-    times = sorted(_with_waiting([one.times for one in seen]), key=lambda one: one.rank)
-    behind = lag(times)
+    trust += [*_missing(own, seen[1:]), *_apart(seen)]
+    waiting = _waiting(seen)
+    times = [
+        one.times.model_copy(update={"waiting_ms": median(waiting[one.times.rank])})
+        if one.times.rank in waiting
+        else one.times
+        for one in sorted(seen, key=lambda one: one.times.rank)
+    ]
+    ranks = RanksSeen(times, {one.times.rank: one.lines for one in seen}, waiting, trust)
+    behind = lag(ranks)
     if behind is not None and rank.number not in behind.late:
         trust.append(
             Trust(
@@ -104,7 +122,7 @@ def side_by_side(rank: Rank, own: RankSeen, others: Sequence[Awaited], folder: s
                 effect=f"what is gained on rank {rank.number} alone makes no step shorter as long as it does",
             )
         )
-    return RanksSeen(times, {one.times.rank: one.lines for one in seen}, trust)
+    return ranks
 
 
 def at_work_ms(times: RankTimes) -> float | None:
@@ -119,6 +137,9 @@ class Lag:
     """Ranks that others wait for; milliseconds of a step."""
 
     late: list[int]
+    in_steps: int
+    """In so many of the traced steps one of them came last."""
+    of_steps: int
     step_ms: float
     waiting_ms: float
     """The median of the others'."""
@@ -130,38 +151,50 @@ class Lag:
     """Of all ranks."""
 
 
-def lag(times: Sequence[RankTimes]) -> Lag | None:
-    """Whether one rank, or a few, make the others wait: those wait least in collectives themselves."""
-    work = {one.rank: own for one in times if (own := at_work_ms(one)) is not None}
-    waiting = {one.rank: one.waiting_ms for one in times if one.rank in work and one.waiting_ms is not None}
-    steps = [one.step_ms for one in times if one.rank in waiting and one.step_ms]
-    if len(waiting) < 2 or not steps:
+def lag(ranks: RanksSeen) -> Lag | None:
+    """Whether one rank, or a few, make the others wait: those wait least in collectives themselves.
+
+    Ranks that are late by turns are not: that is what a busy machine looks like.
+    """
+    work = {one.rank: own for one in ranks.times if (own := at_work_ms(one)) is not None}
+    waits = {rank: waited for rank, waited in ranks.waiting_ms.items() if rank in work}
+    steps = [one.step_ms for one in ranks.times if one.rank in waits and one.step_ms]
+    if len(waits) < 2 or not steps:
         return None
-    least = min(waiting, key=lambda rank: waiting[rank])
-    usual = median(ms for rank, ms in waiting.items() if rank != least)
-    if usual < _WAITING * median(steps):
+    usually = {rank: median(waited) for rank, waited in waits.items()}
+    least = min(usually, key=lambda rank: usually[rank])
+    waiting = median(ms for rank, ms in usually.items() if rank != least)
+    if waiting < _WAITING * median(steps):
         return None
-    late = [rank for rank, ms in waiting.items() if ms < _HARDLY * usual]
-    others = [own for rank, own in work.items() if rank in waiting and rank not in late]
+    late = sorted(rank for rank, ms in usually.items() if ms < _HARDLY * waiting)
+    count = len(waits[least])
+    last = sum(any(waits[rank][step] <= 0 for rank in late) for step in range(count))
+    if last < _MOST_STEPS * count:
+        return None
     return Lag(
-        late=sorted(late),
+        late=late,
+        in_steps=last,
+        of_steps=count,
         step_ms=median(steps),
-        waiting_ms=usual,
+        waiting_ms=waiting,
         late_work_ms=max(work[rank] for rank in late),
-        others_work_ms=median(others),
-        mean_work_ms=mean(work[rank] for rank in waiting),
+        others_work_ms=median(own for rank, own in work.items() if rank in waits and rank not in late),
+        mean_work_ms=mean(work[rank] for rank in waits),
     )
 
 
-def _with_waiting(times: Sequence[RankTimes]) -> list[RankTimes]:
-    known = {one.rank: one.breakdown_ms.communication for one in times if one.breakdown_ms is not None}
-    if len(known) < 2:
-        return list(times)
-    least = min(known.values())
-    return [
-        one.model_copy(update={"waiting_ms": known[one.rank] - least}) if one.rank in known else one
-        for one in times
-    ]
+def _waiting(seen: Sequence[RankSeen]) -> dict[int, list[float]]:
+    """What each rank waited for others, beyond what the one spends that comes last."""
+    spent = {one.times.rank: one.communication_ms for one in seen if one.communication_ms}
+    if len(spent) < 2:
+        return {}
+    if len({len(steps) for steps in spent.values()}) > 1 or any(one.by_time for one in seen):
+        # Not the same steps.
+        spent = {rank: [mean(steps)] for rank, steps in spent.items()}
+    least = [min(step) for step in zip(*spent.values(), strict=True)]
+    return {
+        rank: [one - other for one, other in zip(steps, least, strict=True)] for rank, steps in spent.items()
+    }
 
 
 def _read(one: Awaited, folder: str) -> tuple[RankSeen, list[Trust]]:
@@ -189,7 +222,7 @@ def _of_its_end(seen: RankSeen) -> list[Trust]:
     name, end = f"rank {seen.times.rank}", seen.times.program
     if end is not None and (end.signal is not None or end.exit_code):
         return [Trust(what=name, effect=f"its program {ending(end)}; this is what was seen until then")]
-    if seen.times.step_ms is None:
+    if seen.times.step_ms is None and not seen.missing:
         return [Trust(what=name, effect="no step of it was seen", remedy="let it run longer")]
     return []
 
@@ -207,6 +240,20 @@ def _absent(rank: Rank, missing: Sequence[int]) -> list[Trust]:
     )
     remedy = "set TRACKSIDE_HOME to a folder that all machines share"
     return [Trust(what=which, effect=effect, remedy=remedy)]
+
+
+def _missing(own: RankSeen, others: Sequence[RankSeen]) -> list[Trust]:
+    """What captures of other ranks lack that the first one's does not, each once."""
+    ranks: dict[tuple[str, str, str | None], list[int]] = {}
+    known = {(one.what, one.effect) for one in own.missing}
+    for other in others:
+        for one in other.missing:
+            if (one.what, one.effect) not in known:
+                ranks.setdefault((one.what, one.effect, one.remedy), []).append(other.times.rank)
+    return [
+        Trust(what=f"{what} of {ranks_named(which)}", effect=effect, remedy=remedy)
+        for (what, effect, remedy), which in ranks.items()
+    ]
 
 
 def _apart(seen: Sequence[RankSeen]) -> list[Trust]:

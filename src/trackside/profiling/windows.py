@@ -63,7 +63,7 @@ _PACES = {
     Stage.ATTRIBUTED: _Pace(2, 0.5, 5),
 }
 # Of one of several ranks: what it waits for must not be another's tracing, so no rank decides by itself.
-_FIXED = {Stage.WARM: 5, Stage.TIMED: 10, Stage.TRACED: 5, Stage.ATTRIBUTED: 3}
+_FIXED = {Stage.WARM: 5, Stage.TIMED: 10, Stage.TRACED: 10, Stage.ATTRIBUTED: 3}
 # By the clock, a window that one of them began late has this part of its length at least.
 _LEAST_PART = 0.5
 # Warm is a program of which two steps in a row take no longer than this many times the best so far.
