@@ -43,9 +43,9 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
     told = [
         f"Of a step {which} {'work' if several else 'works'} {duration(1e6 * behind.late_work_ms)} outside "
         f"of collectives, the others {duration(1e6 * behind.others_work_ms)}.",
-        f"The others wait {duration(1e6 * behind.waiting_ms)} of a step of {duration(step_ns)} "
-        f"({percent(behind.waiting_ms / behind.step_ms)}) in collectives for {'them' if several else 'it'}, in "
-        f"{behind.in_steps} of {behind.of_steps} traced steps.",
+        f"In {behind.in_steps} of {behind.of_steps} traced steps the others wait in collectives for "
+        f"{'them' if several else 'it'}, {duration(1e6 * behind.waiting_ms)} of a step of {duration(step_ns)} "
+        f"({percent(behind.waiting_ms / behind.step_ms)}).",
     ]
     place = _longer_line(evidence.ranks, behind)
     line = None

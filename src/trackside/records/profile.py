@@ -198,8 +198,8 @@ class RankTimes(Part):
     """Untraced."""
     breakdown_ms: Breakdown | None
     waiting_ms: float | None = None
-    """In collectives beside which nothing was computed, beyond what the rank that spends least spends there in
-    the same step: by the median step. None where only one rank's time in collectives is known."""
+    """In collectives beside which nothing was computed, beyond what the rank that spends least there spends:
+    step by step, the median. None where only one rank's time in collectives is known."""
     peak_bytes: int | None = None
     """The most memory it had: of its GPU, else of its process."""
     program: ProgramEnd | None = None
