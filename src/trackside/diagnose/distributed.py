@@ -25,7 +25,7 @@ from trackside.trace.timeline import breakdown, communicates
 
 __all__: list[str] = []
 
-# Of what a late rank does more than the others, so much must be one line's for that line to be named.
+# Of what the others wait, so much must be one line's of the late rank for that line to be named.
 _MOST_OF_IT = 0.25
 
 
@@ -35,17 +35,15 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
     behind = lag(evidence.ranks)
     if behind is None:
         return
-    more_ms = behind.late_work_ms - behind.others_work_ms
-    if more_ms <= 0:
-        return
-    which, step_ns = ranks_named(behind.late), 1e6 * behind.step_ms
-    several = len(behind.late) > 1
+    which, several = ranks_named(behind.late), len(behind.late) > 1
+    waiting, step = duration(1e6 * behind.waiting_ms), duration(1e6 * behind.step_ms)
     told = [
-        f"Of a step {which} {'work' if several else 'works'} {duration(1e6 * behind.late_work_ms)} outside "
-        f"of collectives, the others {duration(1e6 * behind.others_work_ms)}.",
         f"In {behind.in_steps} of {behind.of_steps} traced steps the others wait in collectives for "
-        f"{'them' if several else 'it'}, {duration(1e6 * behind.waiting_ms)} of a step of {duration(step_ns)} "
+        f"{'them' if several else 'it'}, {waiting} of a step of {step} "
         f"({percent(behind.waiting_ms / behind.step_ms)}).",
+        f"Outside of collectives {which} {'work' if several else 'works'} "
+        f"{duration(1e6 * behind.late_work_ms)} of a step, the others "
+        f"{duration(1e6 * behind.others_work_ms)}.",
     ]
     place = _longer_line(evidence.ranks, behind)
     line = None
@@ -53,7 +51,7 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
         "Give all ranks the same amount of work, sequences of like lengths too; else look at that rank's "
         "device and cores with `trackside doctor`: clocks, temperature, other jobs."
     )
-    if place is not None and place.more_ms >= _MOST_OF_IT * more_ms:
+    if place is not None and place.more_ms >= _MOST_OF_IT * behind.waiting_ms:
         line = Line(place.file, place.line)
         told.append(
             f"{place.file}:{place.line} takes {duration(1e6 * place.ms)} on rank {place.rank} and "
@@ -69,11 +67,8 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
         evidence=told,
         fix=fix,
         edits=(),
-        # Split evenly; at most, gone.
-        saves=(
-            (behind.late_work_ms - behind.mean_work_ms) / behind.step_ms,
-            min(more_ms, behind.waiting_ms) / behind.step_ms,
-        ),
+        # Split evenly, a step is shorter by the mean of all ranks' waiting; with the work gone, by all of it.
+        saves=(behind.mean_waiting_ms / behind.step_ms, behind.waiting_ms / behind.step_ms),
         confidence="medium" if line is not None else "low",
     )
 

@@ -147,8 +147,8 @@ class Lag:
     """What the latest does by itself."""
     others_work_ms: float
     """The median of the others'."""
-    mean_work_ms: float
-    """Of all ranks."""
+    mean_waiting_ms: float
+    """Of all ranks: what an even split of the work would save."""
 
 
 def lag(ranks: RanksSeen) -> Lag | None:
@@ -179,7 +179,7 @@ def lag(ranks: RanksSeen) -> Lag | None:
         waiting_ms=waiting,
         late_work_ms=max(work[rank] for rank in late),
         others_work_ms=median(own for rank, own in work.items() if rank in waits and rank not in late),
-        mean_work_ms=mean(work[rank] for rank in waits),
+        mean_waiting_ms=mean(usually.values()),
     )
 
 
