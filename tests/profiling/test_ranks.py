@@ -264,6 +264,16 @@ def test_waiting_is_what_a_rank_spends_in_collectives_beyond_the_one_that_spends
     assert "rank 0 waits for rank 1" in [one.what for one in found.trust]
 
 
+def test_a_rank_whose_core_others_had_is_not_blamed_for_it(tmp_path: Path) -> None:
+    first, second = spent((6,) * 10, (1,) * 10)
+    delayed = second.times.model_copy(update={"delayed_ms": 4.5})
+    found = meet(tmp_path, first, second.model_copy(update={"times": delayed}))
+    behind = lag(found)
+    assert behind is not None
+    assert behind.by_itself == pytest.approx(0.1)
+    assert [one.what for one in found.trust] == ["rank 1 came last"]
+
+
 def test_one_hiccup_does_not_hide_a_rank_that_is_always_late(tmp_path: Path) -> None:
     behind = lag(meet(tmp_path, *spent((0.5, *(6,) * 9), (9, *(1,) * 9))))
     assert behind is not None
@@ -401,6 +411,7 @@ def test_two_ranks_make_one_run_and_one_report(start: Callable[..., Torchrun]) -
         assert sum(one["breakdown_ms"].values()) == pytest.approx(one["step_ms"])
         assert one["breakdown_ms"]["communication"] > 0
         assert one["waiting_ms"] >= 0
+        assert 0 <= one["delayed_ms"] <= one["step_ms"]
         assert one["peak_bytes"] > 50e6
         assert one["program"]["exit_code"] == 0
     # At the same steps on both: the counts that the story tells are not decided by a rank's own pace.

@@ -60,6 +60,14 @@ def test_a_step_on_a_gpu_is_compute_exposed_communication_exposed_copies_host_an
     assert breakdown(trace, 15_000, 25_000).compute == 10_000
 
 
+def test_a_device_that_waits_for_a_collective_of_the_host_communicates(tmp_path: Path) -> None:
+    made = Maker()
+    made.kernel("gemm", 2, 10, 30)  # 10-40
+    made.mark("gloo:all_reduce", 30, 40, tid=77)  # 30-70
+    found = breakdown(read_trace(made.write(tmp_path / "a.json")), 0, 100_000)
+    assert (found.compute, found.communication, found.host) == (30_000, 30_000, 40_000)
+
+
 def test_without_a_device_operators_compute(tmp_path: Path) -> None:
     made = Maker()
     made.op("aten::linear", 0, 30)

@@ -16,7 +16,7 @@ from trackside.diagnose.on_device import (
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.wording import count, duration, percent
 from trackside.profiling.line_stacks import Line
-from trackside.profiling.rank_times import Lag, RanksSeen, lag
+from trackside.profiling.rank_times import LEAST_BY_ITSELF, Lag, RanksSeen, lag
 from trackside.profiling.ranks import ranks_named
 from trackside.trace.edits import Scale
 from trackside.trace.intervals import merged
@@ -33,7 +33,7 @@ _MOST_OF_IT = 0.25
 def straggler(evidence: Evidence) -> Iterator[Draft]:
     """A rank for which the others wait in their collectives."""
     behind = lag(evidence.ranks)
-    if behind is None:
+    if behind is None or behind.by_itself < LEAST_BY_ITSELF:
         return
     which, several = ranks_named(behind.late), len(behind.late) > 1
     waiting, step = duration(1e6 * behind.waiting_ms), duration(1e6 * behind.step_ms)
@@ -68,7 +68,10 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
         fix=fix,
         edits=(),
         # Split evenly, a step is shorter by the mean of all ranks' waiting; with the work gone, by all of it.
-        saves=(behind.mean_waiting_ms / behind.step_ms, behind.waiting_ms / behind.step_ms),
+        saves=(
+            behind.by_itself * behind.mean_waiting_ms / behind.step_ms,
+            behind.waiting_ms / behind.step_ms,
+        ),
         confidence="medium" if line is not None else "low",
     )
 

@@ -34,6 +34,7 @@ from trackside.profiling.recording import (
     compilations,
     device_may_come,
     peak_bytes,
+    run_delay_ns,
     wait_for_device,
     write_json,
 )
@@ -294,6 +295,7 @@ class Capture:
         if windows.by_time:
             self._note_progress(ending)
         ending.closed_ns = _clock()
+        _note_delay(ending)
         if following is Stage.DONE and ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
             self._recording.end(aside=self._whole is not None)
         self._say(
@@ -318,6 +320,7 @@ class Capture:
             self._steps.close()
             self._watcher.close()
         windows.now.began_ns = _clock()
+        _note_delay(windows.now)
         if windows.by_time:
             self._note_progress(windows.now)
 
@@ -333,3 +336,8 @@ class Capture:
                 "peak_bytes": peak_bytes() if windows is not None else None,
             },
         )
+
+
+def _note_delay(window: Window) -> None:
+    if window.stage is Stage.TRACED and (delay := run_delay_ns()) is not None:
+        window.delays_ns.append((_clock(), delay))

@@ -59,6 +59,8 @@ class Captured:
     """The most memory that the program had: of its GPU, else of its process."""
     began_ns: dict[str, int] = field(default_factory=dict)
     """When each window began, in `time.perf_counter_ns`."""
+    delayed: float | None = None
+    """How much of the traced window the program's main thread stood ready to run, and others had its core."""
     step_times_ms: dict[str, list[float]] = field(default_factory=dict)
     """Every step of each window, by the host's clock."""
 
@@ -79,6 +81,7 @@ def read_capture(folder: Path) -> Captured:
         Trust(what="part of the capture", effect=f"it ended early: {text}", remedy=None)
         for text in document.get("trouble", [])
     ]
+    found.delayed = _delayed(windows.get("T"))
     trace = _trace(folder / "trace.json", found)
     lines = _json(folder / "lines.json", found)
     clock = _clock(lines, trace, found) if trace is not None else None
@@ -106,6 +109,14 @@ def read_capture(folder: Path) -> Captured:
     found.sources = read_sources(_json(folder / "sources.json", found))
     _say_what_is_missing(windows, found)
     return found
+
+
+def _delayed(window: dict[str, Any] | None) -> float | None:
+    delays: list[tuple[int, int]] = window.get("delays_ns", []) if window is not None else []
+    if len(delays) < 2:
+        return None
+    (began, before), (ended, after) = delays[0], delays[-1]
+    return min(1.0, (after - before) / max(1, ended - began))
 
 
 def _as_run(trace: Trace | None, steps: Steps | None) -> Steps | None:

@@ -94,5 +94,5 @@ def gathered(
         return began + patience if asked is None else min(began + patience, asked + _PATIENCE_AFTER_SIGNAL_S)
 
     ranks = side_by_side(meeting.rank, own, meeting.gather(until, say), seen.run.folder)
-    run = replace(seen.run, ranks=ranks.times, trust=[*seen.run.trust, *ranks.trust])
+    run = replace(seen.run, ranks=ranks.times, trust=[*ranks.trust, *seen.run.trust])
     return replace(seen, run=run), ranks

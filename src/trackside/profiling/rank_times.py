@@ -17,7 +17,16 @@ from trackside.profiling.verdict import duration, ending
 from trackside.records.base import Part
 from trackside.records.profile import Line, ProgramEnd, RankTimes, Trust
 
-__all__ = ["Lag", "RankSeen", "RanksSeen", "at_work_ms", "lag", "rank_seen", "side_by_side"]
+__all__ = [
+    "LEAST_BY_ITSELF",
+    "Lag",
+    "RankSeen",
+    "RanksSeen",
+    "at_work_ms",
+    "lag",
+    "rank_seen",
+    "side_by_side",
+]
 
 # Enough to find where one rank works longer than the others.
 _MOST_LINES = 200
@@ -28,6 +37,8 @@ _AT_ONCE_MS = 1.0
 _WAITING, _HARDLY = 0.1, 0.25
 # It has to come last in so many of the steps: of ten, two even ranks have it by chance once in fifty runs.
 _MOST_STEPS = 0.9
+LEAST_BY_ITSELF = 0.5
+"""From so much of it on, a lag is the program's own and not the machine's."""
 
 
 class RankSeen(Part):
@@ -79,6 +90,7 @@ def rank_seen(captured: Captured, rank: int, host: str, program: ProgramEnd | No
             spread=timed.spread if timed is not None else None,
             steps=timed.steps if timed is not None else 0,
             breakdown_ms=view.breakdown() if view is not None else None,
+            delayed_ms=captured.delayed * step_ms if captured.delayed is not None and step_ms else None,
             peak_bytes=captured.peak_bytes,
             program=program,
         ),
@@ -115,7 +127,15 @@ def side_by_side(rank: Rank, own: RankSeen, others: Sequence[Awaited], folder: s
     ]
     ranks = RanksSeen(times, {one.times.rank: one.lines for one in seen}, waiting, trust)
     behind = lag(ranks)
-    if behind is not None and rank.number not in behind.late:
+    if behind is not None and behind.by_itself < LEAST_BY_ITSELF:
+        trust.append(
+            Trust(
+                what=f"{ranks_named(behind.late)} came last",
+                effect="other programs had the cores: that is no matter of the program's",
+                remedy="run it on a quiet machine, with a core for each rank",
+            )
+        )
+    elif behind is not None and rank.number not in behind.late:
         trust.append(
             Trust(
                 what=f"rank {rank.number} waits for {ranks_named(behind.late)}",
@@ -149,6 +169,8 @@ class Lag:
     """The median of the others'."""
     mean_waiting_ms: float
     """Of all ranks: what an even split of the work would save."""
+    by_itself: float
+    """How much of that is the late ranks' own work, 0 to 1; the rest is that others had their cores."""
 
 
 def lag(ranks: RanksSeen) -> Lag | None:
@@ -171,6 +193,9 @@ def lag(ranks: RanksSeen) -> Lag | None:
     last = sum(any(waits[rank][step] <= 0 for rank in late) for step in range(count))
     if last < _MOST_STEPS * count:
         return None
+    longer = _undisturbed(ranks.times, late) - _undisturbed(
+        ranks.times, [one for one in waits if one not in late]
+    )
     return Lag(
         late=late,
         in_steps=last,
@@ -180,7 +205,14 @@ def lag(ranks: RanksSeen) -> Lag | None:
         late_work_ms=max(work[rank] for rank in late),
         others_work_ms=median(own for rank, own in work.items() if rank in waits and rank not in late),
         mean_waiting_ms=mean(usually.values()),
+        by_itself=min(1.0, max(0.0, longer / waiting)),
     )
+
+
+def _undisturbed(times: Sequence[RankTimes], ranks: Sequence[int]) -> float:
+    """What ranks do by themselves, the median, without what a busy machine adds to it."""
+    own = [(at_work_ms(one) or 0.0) - (one.delayed_ms or 0.0) for one in times if one.rank in ranks]
+    return median(own)
 
 
 def _waiting(seen: Sequence[RankSeen]) -> dict[int, list[float]]:

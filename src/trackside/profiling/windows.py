@@ -86,6 +86,8 @@ class Window:
     """Steps ceased in it, by the program's end as a rule: what came behind the last is no step's."""
     progress: list[tuple[int, int]] = field(default_factory=list)
     """Without steps: times, and how far the program's own Python work had come."""
+    delays_ns: list[tuple[int, int]] = field(default_factory=list)
+    """At its beginning and at its end: the time, and how long its thread had stood ready to run by then."""
 
     @property
     def steps_ns(self) -> list[int]:

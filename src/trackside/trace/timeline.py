@@ -82,11 +82,12 @@ def _either(one: Intervals, other: Intervals) -> Intervals:
 
 
 def _device_layers(trace: Trace) -> list[Intervals]:
-    """Kernels, collectives, copies on any device."""
+    """Kernels, collectives, copies on any device; collectives of the host's while no device computes."""
     kernels = trace.of(Kind.KERNEL)
     collective = communicates(trace)[kernels]
+    talking = np.concatenate((kernels[collective], collective_ranges(trace)))
     copies = trace.of(Kind.COPY, Kind.FILL)
-    return [_set(trace, kernels[~collective]), _set(trace, kernels[collective]), _set(trace, copies)]
+    return [_set(trace, kernels[~collective]), _set(trace, talking), _set(trace, copies)]
 
 
 def _host_layers(trace: Trace) -> list[Intervals]:
