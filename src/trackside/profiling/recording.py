@@ -270,11 +270,8 @@ def peak_bytes() -> int | None:
 
 
 def run_delay_ns() -> int | None:
-    """How long this thread has stood ready to run while others had its core; None where Linux does not say."""
-    with (
-        suppress(OSError, ValueError, IndexError),
-        open("/proc/thread-self/schedstat", encoding="ascii") as file,
-    ):
+    """How long this thread stood ready to run while others had its core; None where Linux does not say."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/thread-self/schedstat", "rb") as file:
         return int(file.read().split()[1])
     return None
 
