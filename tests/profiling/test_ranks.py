@@ -559,8 +559,8 @@ def test_two_runs_at_once_in_one_folder_keep_to_themselves(tmp_path: Path) -> No
     assert not any((tmp_path / "a" / "home" / "ranks").iterdir())
 
 
-# One rank also fetches what is for all of them. It waits for that and does not compute, so that a machine that
-# is busy with other tests tells the same.
+# One rank also fetches what is for all of them. It waits for that and does not compute, so that a machine
+# that is busy with other tests tells the same.
 STRAGGLER = TRAINING.replace(
     "    optimizer.zero_grad()\n",
     "    time.sleep({LATE: FETCHES}.get(rank, OTHERS))\n    optimizer.zero_grad()\n",

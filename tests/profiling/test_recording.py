@@ -51,6 +51,19 @@ def test_torch_s_own_short_ranges_do_not_count(tmp_path: Path) -> None:
     assert "aten::add" in (tmp_path / "trace.json").read_text()
 
 
+def test_a_collective_that_was_just_over_does_not_count(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    made.begin()
+    collective = record_function("gloo:all_reduce")
+    collective.__enter__()
+    made.drop()
+    collective.__exit__(None, None, None)
+    made.begin()
+    torch.ones(3) + 1
+    made.end(aside=False)
+    assert "aten::add" in (tmp_path / "trace.json").read_text()
+
+
 def test_a_second_recording_after_closed_ranges_is_like_the_first(tmp_path: Path) -> None:
     made = recording(tmp_path)
     for _ in range(2):

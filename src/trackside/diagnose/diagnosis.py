@@ -175,7 +175,8 @@ def _prove(evidence: Evidence) -> str | None:
     changed = [*words]
     changed[at] = f"{words[at]}_new" if at else f"{words[at].removesuffix('.py')}_new.py"
     start = ["python"]
-    if len(evidence.ranks.times) > 1:
-        start = ["torchrun", "--nproc-per-node", str(len(evidence.ranks.times))]
+    if evidence.ranks.times:
+        hosts = [one.host for one in evidence.ranks.times]
+        start = ["torchrun", "--nproc-per-node", str(hosts.count(hosts[0]))]
     before, after = (shlex.join([*start, *one]) for one in (words, changed))
     return f"trackside compare --command {shlex.quote(before)} {shlex.quote(after)}"

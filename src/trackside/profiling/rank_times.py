@@ -131,7 +131,7 @@ def side_by_side(rank: Rank, own: RankSeen, others: Sequence[Awaited], folder: s
         trust.append(
             Trust(
                 what=f"{ranks_named(behind.late)} came last",
-                effect="other programs had the cores: that is no matter of the program's",
+                effect="most of that is time in which other programs had its core, and not its own work",
                 remedy="run it on a quiet machine, with a core for each rank",
             )
         )

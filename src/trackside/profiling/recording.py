@@ -38,8 +38,9 @@ __all__ = [
 _KINETO = {"KINETO_LOG_LEVEL": "99", "TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
 _NVIDIA = "/dev/nvidiactl"
 _FILES = ("trace.json", "lines.json", "modules.json", "sources.json")
-# Ranges of torch's own, which are closed long before the next session begins.
-_SHORT = (b"Optimizer.", b"enumerate(DataLoader)#")
+# Ranges of torch's own, which are closed long before the next session begins. A collective's is closed by a
+# thread of gloo's, a moment after the program was told that it is over.
+_SHORT = (b"Optimizer.", b"enumerate(DataLoader)#", b"gloo:")
 _OPEN, _NAME = b'"finished": false', b'"name": "'
 # What a recording is called until it takes the place of the one before.
 _NEXT = ".next"
