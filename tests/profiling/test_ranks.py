@@ -496,6 +496,26 @@ def test_a_rank_that_ends_before_its_windows_is_said_to_have_none(start: Callabl
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+def test_a_rank_that_fails_while_the_first_reads_what_it_saw_does_not_cost_the_record(
+    start: Callable[..., Torchrun],
+) -> None:
+    fails = """
+first = torch.tensor([os.getpid()])
+dist.broadcast(first, 0)
+while rank == 1 and os.path.exists(f"/proc/{int(first)}"):
+    time.sleep(0.05)
+os._exit(7 * rank)
+"""
+    ran = start("train.py", "40", source=TRAINING.replace("dist.destroy_process_group()", fails))
+    code, _, err = ran.end()
+    assert code == 1
+    assert "closing signal SIGTERM" in err
+    assert [one["program"]["exit_code"] for one in ran.record["ranks"]] == [0, 7]
+    assert "rank 1: its program ended with exit code 7" in ran.limits
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_ctrl_c_on_torchrun_leaves_one_record(start: Callable[..., Torchrun]) -> None:
     ran = start("train.py", "60", "then=wait")
     assert ran.process.stdout is not None
