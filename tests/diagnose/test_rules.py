@@ -14,7 +14,7 @@ from trackside.diagnose.diagnosis import all_rules, diagnose
 from trackside.diagnose.evidence import Evidence, Machine, gather
 from trackside.diagnose.rule import RULES, Draft, Rule
 from trackside.diagnose.source import read_source
-from trackside.diagnose.workbench import Workbench
+from trackside.diagnose.workbench import Timing, Workbench
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_stacks import Line
 from trackside.records.profile import WindowTimes
@@ -143,10 +143,12 @@ class TwoIdleCores(Workbench):
     """Answers as the real one did for a product of 512×768 with 768×768 on two quiet cores: 7.1 and 3.7 "
     "ms."""
 
-    def times(self, setup: str, *arms: str, threads: int | None = None) -> tuple[float, ...] | None:
+    def times(
+        self, setup: str, *arms: str, threads: int | None = None, on_host: bool = False
+    ) -> tuple[Timing, ...] | None:
         assert arms == ("torch.mm(a, b)",)
         ast.parse(setup)
-        return ({1: 7.1e-3, 2: 3.7e-3}[threads or 0],)
+        return (Timing({1: 7.1e-3, 2: 3.7e-3}[threads or 0]),)
 
 
 def test_a_program_that_sets_too_few_threads_is_told(tmp_path: Path) -> None:
@@ -171,7 +173,8 @@ def test_the_workbench_times_both_ways_and_refuses_what_cannot_run() -> None:
     with Workbench(threads=1, seconds=0.05) as bench:
         ratio = bench.ratio("a = torch.rand(300, 300)", "\n".join(["a @ a"] * 10), "a @ a")
         assert ratio is not None
-        assert 0.01 < ratio < 0.7
+        assert 0.01 < ratio.host < 0.7
+        assert ratio.device is None
         assert bench.ratio("a = nonsense", "a", "a") is None
         # It goes on after a question that failed.
         assert bench.times("x = 1", "x + 1") is not None

@@ -162,7 +162,7 @@ def _examined(captured: Captured, run: RunFacts) -> ProfileRecord:
     from trackside.diagnose.examine import examine
     from trackside.profiling.record import build_record
 
-    found = examine(captured, run.command[1:], run.ceilings)
+    found = examine(captured, run.command[1:], run.ceilings, run.telemetry)
     record = build_record(captured, run, found.findings, found.together)
     return record.model_copy(update={"trust": [*record.trust, *found.failed]})
 
