@@ -20,6 +20,7 @@ from trackside.profiling.line_stacks import Line
 from trackside.records.profile import WindowTimes
 from trackside.trace.edits import Scale
 from trackside.trace.reader import read_trace
+from trackside.trace.steps import Steps
 
 STEPS = 5
 
@@ -48,6 +49,24 @@ def test_a_hiccup_in_one_step_does_not_count(tmp_path: Path) -> None:
     assert disturbed.step_ns == pytest.approx(calm.step_ns)
     assert disturbed.before_as_traced.step_ns > 8 * calm.step_ns
     assert disturbed.share(disturbed.ops("aten::mm")) == pytest.approx(0.6, abs=0.01)
+
+
+def test_the_range_of_an_optimizer_counts_in_the_last_step_too(tmp_path: Path) -> None:
+    """The hook that ends a step runs inside the range, which ends a little later."""
+    maker = Maker()
+    ends = []
+    for number in range(4):
+        start = 100.0 * number
+        maker.op("aten::mm", start + 10, 50)
+        maker.mark("Optimizer.step#Adam.step", start + 70, 32)
+        maker.op("aten::add_", start + 75, 20)
+        ends.append(int((start + 100) * 1e3))
+    begins = [0, *ends[:-1]]
+    found = Captured(steps=Steps(np.array(begins), np.array(ends), "optimizer"))
+    found.traced = read_trace(maker.write(tmp_path / "trace.json"))
+    evidence = gather(found, ["train.py"])
+    assert evidence is not None
+    assert len(evidence.annotations("Optimizer.step#")) == len(evidence.steps) == 4
 
 
 def test_tracing_is_taken_off_each_operator_and_not_in_proportion(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ __all__ = ["Evidence", "Machine", "gather"]
 _NO_INPUTS = OpInputs((), (), ())
 
 
-_MOST_ROWS, _FEWEST_STEPS = 8000, 2
+_MOST_ROWS, _FEWEST_STEPS = 8000, 5
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,14 @@ class Evidence:
         return rows[self.trace.named(*names)[rows]] if names else rows
 
     def annotations(self, prefix: str) -> Ints:
-        """Ranges in the steps whose name begins so."""
+        """Ranges that begin in the steps and whose name begins so.
+
+        An optimizer's own range ends a little after the step that it ends.
+        """
         wanted = [i for i, name in enumerate(self.trace.names) if name.startswith(prefix)]
         rows = np.flatnonzero(np.isin(self.trace.name, wanted) & (self.trace.kind == Kind.ANNOTATION))
         begin, end = int(self.steps.begin[0]), int(self.steps.end[-1])
-        found: Ints = rows[(self.trace.start[rows] >= begin) & (self.trace.end[rows] <= end)]
+        found: Ints = rows[(self.trace.start[rows] >= begin) & (self.trace.start[rows] < end)]
         return found
 
     def within(self, rows: Ints, ranges: Ints) -> Ints:

@@ -42,6 +42,7 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
         rows = [row for row in evidence.forward_ops if evidence.places.caller(row) in lines]
         if not rows or source.carries(loop):
             continue
+        rows += _taken_apart(evidence, loop, lines)
         counts = Counter(evidence.name(row) for row in rows)
         works = {name: n for name, n in counts.items() if name not in VIEWS}
         picked = sum(n for name, n in counts.items() if name in _PICKS)
@@ -71,6 +72,15 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
             most=_at_once(evidence, rows, back, lines, turns, element_ns=0.3),
             confidence="medium",
         )
+
+
+def _taken_apart(evidence: Evidence, loop: AnyLoop, lines: set[Line]) -> list[int]:
+    """What a loop's own line, if it is another, does to hand out the slices: `for row in x`."""
+    head = Line(next(iter(lines)).file, loop.lineno)
+    if head in lines:
+        return []
+    rows = forward_named(evidence, *_PICKS)
+    return [row for row in rows if evidence.places.caller(row) == head]
 
 
 def _loops(evidence: Evidence) -> Iterator[tuple[Source, AnyLoop, set[Line]]]:

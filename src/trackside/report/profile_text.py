@@ -27,6 +27,8 @@ _LINES, _KERNELS, _FINDINGS, _TRUST = 6, 5, 3, 3
 # Less of the step than this is not worth a row on a screen.
 _LEAST_SHARE = 0.005
 _NARROW = 100
+# Characters of a file and its line: of a finding, and elsewhere.
+_WHERE, _PLACE = 30, 34
 
 
 def render(record: Mapping[str, Any], console: Console) -> None:
@@ -76,7 +78,7 @@ def _lines(record: Mapping[str, Any], console: Console) -> None:
     forward = "device_ms" if on_device else "cpu_ms"
     backward = any(row["backward_ms"] for row in rows)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
-    table.add_column("line", no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column("line", no_wrap=True, max_width=_PLACE, overflow="ellipsis")
     table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
     table.add_column("forward" if backward else "time", justify="right", no_wrap=True)
     if backward:
@@ -109,7 +111,7 @@ def _kernels(record: Mapping[str, Any], console: Console) -> None:
     )
     wide = console.width >= _NARROW
     if wide:
-        table.add_column("called in", no_wrap=True, max_width=34, overflow="ellipsis")
+        table.add_column("called in", no_wrap=True, max_width=_PLACE, overflow="ellipsis")
     placed = any(row["roof_share"] is not None for row in rows)
     for name in ("runs", "time", "share", *(["of its limit"] if placed else [])):
         table.add_column(name, justify="right", no_wrap=True)
@@ -139,13 +141,13 @@ def _findings(record: Mapping[str, Any], console: Console) -> None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
     table.add_column("what to change", ratio=1)
-    table.add_column("where", no_wrap=True, max_width=30, overflow="ellipsis")
+    table.add_column("where", no_wrap=True, max_width=_WHERE, overflow="ellipsis")
     table.add_column("gain", justify="right", no_wrap=True)
     for row in rows[:_FINDINGS]:
         gain = row["gain"]
         table.add_row(
             Text(printable(row["title"])),
-            Text(_place(row["file"], row["line"]) if row["file"] else ""),
+            Text(_place(row["file"], row["line"], _WHERE) if row["file"] else ""),
             f"{gain['low']:.0%}–{gain['high']:.0%}",
         )
     console.print(Padding(table, (1, 2, 0, 2)))
@@ -170,11 +172,11 @@ def _trust(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         console.print(Padding(Text(f"{len(rows) - _TRUST} more limits in the report", style="dim"), (0, 2)))
 
 
-def _place(file: str, line: int) -> str:
-    return _short_place(printable(f"{file}:{line}"))
+def _place(file: str, line: int, most: int = _PLACE) -> str:
+    return _short_place(printable(f"{file}:{line}"), most)
 
 
-def _short_place(place: str, most: int = 34) -> str:
+def _short_place(place: str, most: int = _PLACE) -> str:
     """Cut at the front, where folders are."""
     if len(place) <= most:
         return place

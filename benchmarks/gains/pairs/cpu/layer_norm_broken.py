@@ -1,4 +1,4 @@
-"""hand-written-norm: RMS normalisation written out, in a training step."""
+"""hand-written-norm: layer normalisation written out, in a training step."""
 
 import torch
 from torch import nn
@@ -19,7 +19,8 @@ def run(state, x):
     model, optimizer = state
     for layer in model:
         x = layer(x)
-        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        centred = x - x.mean(-1, keepdim=True)
+        x = centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)
     loss = (x - 0.1).abs().mean()
     optimizer.zero_grad()
     loss.backward()
