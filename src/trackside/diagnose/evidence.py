@@ -15,6 +15,7 @@ from trackside.diagnose.source import Source, read_source
 from trackside.diagnose.workbench import Ratio, Workbench
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_stacks import Line
+from trackside.profiling.rank_times import RanksSeen
 from trackside.trace.dependencies import TracedGraph, task_graph
 from trackside.trace.edits import Edit, Remove, Scale, ShrinkGaps
 from trackside.trace.intervals import merged
@@ -64,6 +65,8 @@ class Evidence:
     workbench: Workbench | None = None
     step_spread: float = 0.0
     """Relative interquartile range of the untraced steps."""
+    ranks: RanksSeen = field(default_factory=RanksSeen)
+    """Of a program that runs as several; all else here is about the first."""
 
     # -- the traced steps ----------------------------------------------------------------------------
 
@@ -383,6 +386,7 @@ def gather(
     command: Iterable[str] = (),
     machine: Machine | None = None,
     workbench: Workbench | None = None,
+    ranks: RanksSeen | None = None,
 ) -> Evidence | None:
     """The evidence of a capture; None where no step was traced."""
     trace = captured.traced
@@ -407,6 +411,7 @@ def gather(
         machine=machine or Machine(),
         workbench=workbench,
         step_spread=first.spread if first is not None else 0.0,
+        ranks=ranks or RanksSeen(),
     )
 
 

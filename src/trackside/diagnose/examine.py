@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import psutil
@@ -12,36 +12,32 @@ from trackside.diagnose.diagnosis import Diagnosis, diagnose
 from trackside.diagnose.evidence import Machine, gather
 from trackside.diagnose.workbench import Workbench
 from trackside.profiling.captured import Captured
+from trackside.profiling.rank_times import RanksSeen
+from trackside.profiling.record import RunFacts
 from trackside.trace.model import Trace
 
 __all__ = ["examine"]
 
 
-def examine(
-    captured: Captured,
-    command: Iterable[str],
-    ceilings: Mapping[str, float],
-    telemetry: Mapping[str, Any] | None = None,
-) -> Diagnosis:
+def examine(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None) -> Diagnosis:
     """Ask every rule; what a fix would cost is timed here where a rule can write it down.
 
     Args:
         captured: as read from its folder.
-        command: what stood behind `python`, for the command that would prove a finding.
-        ceilings: measured speeds of this machine.
-        telemetry: of the run, as it stands in the record.
+        run: the command, for the one that would prove a finding, and what is known of the machine.
+        ranks: what all ranks saw, if there are several.
     """
     device = _device(captured.traced)
     memory = psutil.virtual_memory()
     machine = Machine(
         cpus=len(os.sched_getaffinity(0)),
-        memory_free=_memory_free(device, telemetry or {})
+        memory_free=_memory_free(device, run.telemetry)
         if device is not None
         else memory.available / memory.total,
-        ceilings=ceilings,
+        ceilings=run.ceilings,
     )
     with Workbench(device=str(device.get("name", "unknown")) if device is not None else None) as workbench:
-        evidence = gather(captured, command, machine, workbench)
+        evidence = gather(captured, run.command[1:], machine, workbench, ranks)
         return diagnose(evidence) if evidence is not None else Diagnosis([], None, [])
 
 

@@ -24,6 +24,8 @@ _PARTS = {
 }
 _WINDOWS = {"A": "untraced", "T": "traced", "B": "with lines"}
 _LINES, _KERNELS, _FINDINGS, _TRUST = 6, 5, 3, 3
+# Of more ranks the slowest, the median and the fastest.
+_RANKS = 4
 # Less of the step than this is not worth a row on a screen.
 _LEAST_SHARE = 0.005
 _NARROW = 100
@@ -37,6 +39,7 @@ def render(record: Mapping[str, Any], console: Console) -> None:
     console.print(Padding(Text(printable(record["verdict"]), style="bold"), (0, 2)))
     if record["breakdown_ms"] and record["step_ms"]:
         _step(record, console)
+    _ranks(record.get("ranks", ()), console)
     _lines(record, console)
     _kernels(record, console)
     _findings(record, console)
@@ -68,6 +71,49 @@ def _step(record: Mapping[str, Any], console: Console) -> None:
 def _window(row: Mapping[str, Any]) -> str:
     how = f"{row['slowdown']:.2f}×" if row["slowdown"] else f"{_ms(row['step_ms'])} ± {row['spread'] / 2:.0%}"
     return f"{row['steps']} {_WINDOWS[row['window']]} {how}"
+
+
+def _ranks(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    if len(rows) < 2:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("rank", no_wrap=True)
+    for name in ("step", "at work", "waiting for others", "peak memory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("ended", no_wrap=True, max_width=16, overflow="ellipsis")
+    for row, told in _few_ranks(rows):
+        step, work, waiting = row["step_ms"], _at_work(row), row["waiting_ms"]
+        table.add_row(
+            Text(f"{row['rank']}{told}"),
+            *(Text(_ms(ms) if ms is not None else "–") for ms in (step, work)),
+            Text(f"{_ms(waiting)} {_share(waiting / step)}" if waiting is not None and step else "–"),
+            Text(_bytes(row["peak_bytes"]) if row["peak_bytes"] is not None else "–"),
+            Text(printable(_how_it_ended(row["program"]))),
+        )
+    console.print(Padding(table, (1, 2, 0, 2)))
+    if len(rows) > _RANKS:
+        left = f"{len(rows)} ranks in all, by their time at work"
+        console.print(Padding(Text(left, style="dim"), (0, 2)))
+
+
+def _few_ranks(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
+    known = sorted((row for row in rows if _at_work(row) is not None), key=lambda row: -(_at_work(row) or 0))
+    if len(rows) <= _RANKS or len(known) < 3:
+        return [(row, "") for row in rows[:_RANKS]]
+    return [(known[0], " slowest"), (known[len(known) // 2], " median"), (known[-1], " fastest")]
+
+
+def _at_work(row: Mapping[str, Any]) -> float | None:
+    """A rank's step without what it spends in collectives alone."""
+    if row["step_ms"] is None or row["breakdown_ms"] is None:
+        return None
+    return float(row["step_ms"] - row["breakdown_ms"]["communication"])
+
+
+def _how_it_ended(program: Mapping[str, Any] | None) -> str:
+    if program is None:
+        return "not known"
+    return str(program["signal"] or f"exit code {program['exit_code']}")
 
 
 def _lines(record: Mapping[str, Any], console: Console) -> None:
@@ -194,3 +240,10 @@ def _ms(ms: float) -> str:
 
 def _share(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+
+
+def _bytes(size: float) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size / 1e3:.3g} kB"
