@@ -38,6 +38,8 @@ _ACTIONS = {
     "oom": FAILED,
 }
 _IN_USE = "active_allocated"
+# What the columns of the analysis hold.
+_MOST = 1 << 63
 _STATUS = "/proc/self/status"
 _OWN_HISTORY = "the program records its allocator's history itself, and ours would end that"
 
@@ -107,17 +109,22 @@ def read_snapshot(snapshot: Mapping[str, Any], is_users: Callable[[str], bool]) 
                 "reserved_bytes": 0,
             }
     for segment in snapshot.get("segments") or ():
-        device = found.get(f"cuda:{segment.get('device')}")
-        if device is None:
-            continue
-        device["reserved_bytes"] += int(segment.get("total_size", 0))
-        at = segment.get("address")
-        for block in segment.get("blocks") or ():
-            # Older snapshots give an address to segments only; blocks lie in it one after another.
-            at = block.get("address", at)
-            if block.get("state") == _IN_USE and at is not None:
-                device["in_use"].append([int(at), int(block["size"])])
-            at = at + block.get("size", 0) if at is not None else None
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            if (device := found.get(f"cuda:{segment['device']}")) is not None:
+                device["reserved_bytes"] += int(segment["total_size"])
+                device["in_use"] += _in_use(segment)
+    return found
+
+
+def _in_use(segment: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Address and bytes of its blocks that the program holds; they lie one after another."""
+    found = []
+    at = int(segment["address"])
+    for block in segment["blocks"]:
+        size = int(block["size"])
+        if block["state"] == _IN_USE:
+            found.append((at, size))
+        at += size
     return found
 
 
@@ -129,17 +136,18 @@ def _columns(entries: Iterable[Any], lines: _Lines) -> tuple[dict[str, list[int]
             action = _ACTIONS.get(entry["action"])
             if action is None:
                 continue
-            row = (
-                action,
+            numbers = (
                 int(entry["time_us"]),
                 int(entry["addr"]) if action != FAILED else 0,
                 int(entry["size"]),
-                lines.of(entry.get("frames") or ()) if action in (ALLOCATED, RESERVED) else -1,
             )
+            if not all(0 <= number < _MOST for number in numbers):
+                raise ValueError
+            place = lines.of(entry.get("frames") or ()) if action in (ALLOCATED, RESERVED) else -1
         except (AttributeError, KeyError, TypeError, ValueError):
             unreadable += 1
             continue
-        for column, value in zip(columns.values(), row, strict=True):
+        for column, value in zip(columns.values(), (action, *numbers, place), strict=True):
             column.append(value)
     return columns, unreadable
 

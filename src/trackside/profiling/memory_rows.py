@@ -29,7 +29,7 @@ def memory_rows(
     """
     total = environment.get("memory_bytes")
     machine = total if isinstance(total, int) else None
-    rows = [_row(one, captured, shown, machine) for one in captured.memory]
+    rows = [_row(one, captured, shown) for one in captured.memory]
     if captured.peak_resident is not None:
         rows.append(
             Memory(
@@ -43,7 +43,7 @@ def memory_rows(
     return rows
 
 
-def _row(use: MemoryUse, captured: Captured, shown: Callable[[str], str], machine: int | None) -> Memory:
+def _row(use: MemoryUse, captured: Captured, shown: Callable[[str], str]) -> Memory:
     lines: dict[Line, LineMemory] = {}
     held = []
     for owner, size in use.owners.items():
@@ -68,7 +68,7 @@ def _row(use: MemoryUse, captured: Captured, shown: Callable[[str], str], machin
         peak_bytes=use.peak_bytes,
         peak_ms=use.peak_ms,
         reserved_bytes=use.reserved_bytes,
-        total_bytes=machine if use.device == "cpu" else use.total_bytes,
+        total_bytes=use.total_bytes,
         series=use.series,
         step_ends_ms=use.step_ends_ms,
         growth_bytes=use.growth_bytes,
