@@ -3,14 +3,23 @@
 import copy
 import json
 import random
+from array import array
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.profiling.snapshots import Allocator
+from tests.trace.kineto import THREAD, Maker
 
+from trackside.profiling.attribution import Attribution, attribute
+from trackside.profiling.clock import ClockFit
+from trackside.profiling.line_events import CALLED, CodePlace, Costs, LineEvents, ThreadStart
 from trackside.profiling.line_stacks import Line
+from trackside.profiling.line_times import line_spans
 from trackside.profiling.memory_log import MOST_ENTRIES, read_snapshot
 from trackside.profiling.memory_use import BEFORE, MemoryUse, Owner, device_memory
+from trackside.trace.reader import read_trace
 
 MB = 1 << 20
 TRAIN, LIBRARY = "/work/train.py", "/lib/torch/nn/modules/linear.py"
@@ -25,7 +34,10 @@ def line(number: int) -> Owner:
 
 
 def use(
-    snapshot: dict[str, Any], held: list[tuple[int, int, str]] | None = None, ends_us: tuple[int, ...] = ()
+    snapshot: dict[str, Any],
+    held: list[tuple[int, int, str]] | None = None,
+    ends_us: tuple[int, ...] = (),
+    attribution: Attribution | None = None,
 ) -> MemoryUse | None:
     # Through JSON, as it comes from the program's process.
     history = json.loads(json.dumps(read_snapshot(snapshot, users)))
@@ -33,7 +45,13 @@ def use(
         return None
     began = snapshot["device_traces"][0][0].get("time_us", 0)
     return device_memory(
-        "cuda:0", history["cuda:0"], None, held or [], 0, began * 1000, [end * 1000 for end in ends_us]
+        "cuda:0",
+        history["cuda:0"],
+        attribution,
+        held or [],
+        0,
+        began * 1000,
+        [end * 1000 for end in ends_us],
     )
 
 
@@ -141,6 +159,59 @@ def test_an_allocation_without_python_is_said_to_be_that() -> None:
     found = use(device.snapshot())
     assert found is not None
     assert found.owners == {Owner(None, "outside of Python"): 3 * MB}
+
+
+def of_two_threads(folder: Path, late_us: float = 0.0) -> Attribution:
+    """Lines 11 and 12 run an operator each on the main thread; autograd runs their derivatives on its own."""
+    made, engine = Maker(), "autograd::engine::evaluate_function: "
+    made.op("aten::exp", 110, 80, **{"Sequence number": 1})
+    made.op("aten::mean", 210, 80, **{"Sequence number": 2})
+    for start, name, number in ((310, "MeanBackward0", 2), (410, "ExpBackward0", 1)):
+        about = {"Sequence number": number, "Fwd thread id": 1, "tid": 99}
+        made.op(engine + name, start + late_us, 80, **about)
+        made.op(name, start + late_us + 5, 70, **about)
+    trace = read_trace(made.write(folder / "trace.json"))
+    times, numbers = [100_000, 101_000, 200_000], [CALLED - 11, 11, 12]
+    events = LineEvents(
+        100_000,
+        500_000,
+        array("q", times),
+        array("q", [0] * 3),
+        array("q", [0] * 3),
+        array("q", numbers),
+        (CodePlace(TRAIN, "step", 10),),
+        (ThreadStart(THREAD, "main"),),
+        costs=Costs(plain_line_ns=0.0),
+    )
+    same = ClockFit(np.array([0]), np.array([0]), 0)
+    return attribute(trace, line_spans(events), same)
+
+
+def two_threads() -> Allocator:
+    device = Allocator(began_us=90)
+    device.record()
+    device.alloc(MB, (LIBRARY, 1), (TRAIN, 11))
+    # Without a frame: one while the first derivative runs, two in the second.
+    for now, size in ((340, 2), (420, 4), (470, 8)):
+        device.now_us = now
+        device.alloc(size * MB)
+    return device
+
+
+def test_what_a_derivative_takes_is_its_operators_lines(tmp_path: Path) -> None:
+    found = use(two_threads().snapshot(), attribution=of_two_threads(tmp_path))
+    assert found is not None
+    assert found.owners == {
+        Owner(Line(TRAIN, 11), "", backward=True): 12 * MB,
+        Owner(Line(TRAIN, 12), "", backward=True): 2 * MB,
+        line(11): MB,
+    }
+
+
+def test_a_clock_that_does_not_fit_joins_nothing(tmp_path: Path) -> None:
+    found = use(two_threads().snapshot(), attribution=of_two_threads(tmp_path, late_us=70))
+    assert found is not None
+    assert found.owners == {Owner(None, "outside of Python"): 14 * MB, line(11): MB}
 
 
 def test_a_failed_allocation_is_counted_and_holds_nothing() -> None:
