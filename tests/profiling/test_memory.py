@@ -113,6 +113,10 @@ def test_what_every_step_keeps_is_growth_at_its_line(tmp_path: Path) -> None:
     source = TRAINING.replace("KEEP", "kept.append(torch.zeros(1_000_000))")
     use = of_host(seen(tmp_path, source)[0])
     assert use.growth_bytes == pytest.approx(4 * MB, rel=0.05)
+    (line, left) = next(iter(use.left.items()))
+    assert line.line is not None
+    assert line.line.line == at(source, "kept.append")
+    assert left == pytest.approx(4 * MB, rel=0.05)
     whole_steps = by_line(use)[at(source, "kept.append")] / (4 * MB)
     assert round(whole_steps, 2) in (3, 4), "those of the steps with lines"
     # Four steps were traced before, and kept as much.

@@ -135,6 +135,20 @@ def test_memory_that_every_step_leaves_is_growth(kept: int, expected: int | None
     found = use(device.snapshot(), ends_us=tuple(ends))
     assert found is not None
     assert found.growth_bytes == expected
+    assert found.left == ({line(40): 3 * MB} if kept else {})
+
+
+def test_a_list_of_single_figures_is_no_growth() -> None:
+    device = Allocator()
+    device.record()
+    ends = []
+    for _ in range(6):
+        device.alloc(512, (TRAIN, 40))
+        device.free(device.alloc(2 * MB, (TRAIN, 41)))
+        ends.append(device.now_us)
+    found = use(device.snapshot(), ends_us=tuple(ends))
+    assert found is not None
+    assert (found.growth_bytes, found.left) == (None, {})
 
 
 def test_growth_that_stops_is_none() -> None:

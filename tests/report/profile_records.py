@@ -121,6 +121,7 @@ def cpu_program() -> ProfileRecord:
                     "series": [(0.0, 4_200_000), (1.2, 8_400_000), (3.1, 9_200_000), (8.8, 4_400_000)],
                     "step_ends_ms": [4.7, 9.4],
                     "growth_bytes": 200_000,
+                    "growth_lines": [{"file": "loop.py", "line": 6, "text": source[5], "bytes": 200_000}],
                     "lines": [
                         {"file": "loop.py", "line": 8, "text": source[7], "bytes": 5_000_000},
                         {"file": "loop.py", "line": 6, "text": source[5], "bytes": 200_000},

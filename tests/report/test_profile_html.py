@@ -462,7 +462,7 @@ def test_memory_is_drawn_over_the_steps_and_told_by_line(opened: Page) -> None:
 def test_growth_and_the_process_are_told_on_a_cpu(opened: Page) -> None:
     told = " ".join(texts(opened("cpu_program"), "#memory .memory > p"))
     assert "Tensors of the host: peak 9.20 MB." in told
-    assert "Every step leaves 200 kB more than the one before" in told
+    assert "Every step leaves 200 kB more than the one before, taken by loop.py:6 (200 kB)" in told
     assert "The whole process: peak 571 MB, 2.3 % of 25.3 GB." in told
 
 

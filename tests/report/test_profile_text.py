@@ -59,7 +59,7 @@ def test_on_a_cpu_operators_stand_where_kernels_would() -> None:
 def test_memory_of_the_host_stands_beside_that_of_the_process() -> None:
     text = " ".join(shown(cpu_program(), 120).split())
     assert "memory: tensors take up to 9.2 MB · the process 571 MB (2.3% of 25.3 GB)" in text
-    assert "most by loop.py:8 (5 MB) · 200 kB more after every step" in text
+    assert "most by loop.py:8 (5 MB) · 200 kB more after every step by loop.py:6" in text
 
 
 def test_what_is_no_line_is_named_where_it_holds_more() -> None:

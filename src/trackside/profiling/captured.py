@@ -222,7 +222,8 @@ def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], f
             )
         )
         return
-    found.traced = part
+    # Allocations are looked at with their lines, in the other window.
+    found.traced = part.where(part.kind != Kind.MEMORY)
     if window["ends_ns"] and clock is not None:
         times = clock.to_trace([window["began_ns"], *window["ends_ns"]])
         found.steps = Steps(times[:-1], times[1:], "optimizer")

@@ -7,14 +7,14 @@ from typing import Any
 
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_stacks import Line
-from trackside.profiling.memory_use import MemoryUse
+from trackside.profiling.memory_use import MemoryUse, Owner
 from trackside.records.profile import HeldMemory, LineMemory, Memory
 
 __all__ = ["PROCESS", "memory_rows"]
 
 PROCESS = "process"
 """The row of all that the program's process has, whatever for."""
-_MOST_LINES = 500
+_MOST_LINES, _MOST_GROWING = 500, 5
 
 
 def memory_rows(
@@ -44,25 +44,6 @@ def memory_rows(
 
 
 def _row(use: MemoryUse, captured: Captured, shown: Callable[[str], str]) -> Memory:
-    lines: dict[Line, LineMemory] = {}
-    held = []
-    for owner, size in use.owners.items():
-        if owner.line is None:
-            held.append(HeldMemory(what=owner.what, bytes=size))
-            continue
-        file, number = owner.line
-        row = lines.setdefault(
-            owner.line,
-            LineMemory(
-                file=shown(file),
-                line=number,
-                text=captured.sources.text(file, number),
-                bytes=0,
-                backward_bytes=0,
-            ),
-        )
-        row.bytes += size
-        row.backward_bytes += size if owner.backward else 0
     return Memory(
         device=use.device,
         peak_bytes=use.peak_bytes,
@@ -72,8 +53,27 @@ def _row(use: MemoryUse, captured: Captured, shown: Callable[[str], str]) -> Mem
         series=use.series,
         step_ends_ms=use.step_ends_ms,
         growth_bytes=use.growth_bytes,
+        growth_lines=_lines(use.left, captured, shown)[:_MOST_GROWING],
         new_segments=use.reservations.segments,
         new_segment_bytes=use.reservations.bytes,
-        lines=sorted(lines.values(), key=lambda row: -row.bytes)[:_MOST_LINES],
-        held=held,
+        lines=_lines(use.owners, captured, shown)[:_MOST_LINES],
+        held=[
+            HeldMemory(what=owner.what, bytes=size)
+            for owner, size in use.owners.items()
+            if owner.line is None
+        ],
     )
+
+
+def _lines(owners: Mapping[Owner, int], captured: Captured, shown: Callable[[str], str]) -> list[LineMemory]:
+    """Forward and backward in one row, the largest first."""
+    found: dict[Line, LineMemory] = {}
+    for owner, size in owners.items():
+        if owner.line is None:
+            continue
+        file, number = owner.line
+        text = captured.sources.text(file, number)
+        row = found.setdefault(owner.line, LineMemory(file=shown(file), line=number, text=text, bytes=0))
+        row.bytes += size
+        row.backward_bytes += size if owner.backward else 0
+    return sorted(found.values(), key=lambda row: -row.bytes)

@@ -32,8 +32,9 @@ _SLACK_NS = 2_000
 _JOINED_SHARE = 0.8
 # The history begins with the window, so that its first allocation is not far from there.
 _APART_NS = 10_000_000_000
-# Growth is what all steps have, the least of them at least half of the median; fewer steps show nothing.
-_FEWEST_STEPS, _EVEN = 3, 0.5
+# Growth is what all steps have, the least of them at least half of the median; fewer steps show nothing. Nobody
+# runs out by less than so many bytes a step: a list of losses is such a case.
+_FEWEST_STEPS, _EVEN, _LEAST_GROWTH = 3, 0.5, 65_536
 
 
 class Owner(NamedTuple):
@@ -72,6 +73,8 @@ class MemoryUse:
     """What the device has; None where nobody asked it."""
     growth_bytes: int | None = None
     """By which each step leaves more than the one before; None where not every one does."""
+    left: dict[Owner, int] = field(default_factory=dict)
+    """Where it grows: bytes a step that outlive their step, by who has taken them."""
     reservations: Counts = Counts()  # noqa: RUF009
     incomplete: list[str] = field(default_factory=list)
 
@@ -253,14 +256,17 @@ def _use(
     if inside[highest] <= 0:
         return None
     ms = (moments - begin_ns) / 1e6
+    inner_ends = [end for end in ends_ns if end > begin_ns]
+    growth = _growth(levels[np.searchsorted(times, np.asarray(ends_ns, np.int64), side="right")])
     return MemoryUse(
         device=device,
         peak_bytes=int(inside[highest]),
         owners=_owners(flow, first + highest, before, kept),
         series=_thinned(ms, inside),
-        step_ends_ms=[(end - begin_ns) / 1e6 for end in ends_ns if end > begin_ns],
+        step_ends_ms=[(end - begin_ns) / 1e6 for end in inner_ends],
         peak_ms=float(ms[highest]),
-        growth_bytes=_growth(levels[np.searchsorted(times, np.asarray(ends_ns, np.int64), side="right")]),
+        growth_bytes=growth,
+        left=_left(flow, first, inner_ends) if growth is not None else {},
     )
 
 
@@ -294,8 +300,13 @@ def _owners(
             live[address] = size, Owner(None, kept[address][1])
         else:
             live[address] = size, owner
+    return _summed(live.values())
+
+
+def _summed(blocks: Iterable[tuple[int, Owner]]) -> dict[Owner, int]:
+    """The most first."""
     sums: dict[Owner, int] = {}
-    for size, owner in live.values():
+    for size, owner in blocks:
         sums[owner] = sums.get(owner, 0) + size
     return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
@@ -312,4 +323,18 @@ def _growth(at_ends: Ints) -> int | None:
     if len(steps) < _FEWEST_STEPS or steps.min() <= 0:
         return None
     middle = float(np.median(steps))
-    return int(middle) if steps.min() >= _EVEN * middle else None
+    return int(middle) if middle >= _LEAST_GROWTH and steps.min() >= _EVEN * middle else None
+
+
+def _left(flow: _Flow, first: int, ends_ns: Sequence[int]) -> dict[Owner, int]:
+    """Bytes a step, taken in all steps but the last and still held at its end."""
+    if len(ends_ns) < 2:
+        return {}
+    live: dict[int, tuple[int, Owner]] = {}
+    for row in range(first, len(flow.time_ns)):
+        if flow.time_ns[row] > ends_ns[-1]:
+            break
+        live.pop(flow.address[row], None)
+        if flow.size[row] > 0 and flow.time_ns[row] <= ends_ns[-2]:
+            live[flow.address[row]] = flow.size[row], flow.owner[row]
+    return {owner: size // (len(ends_ns) - 1) for owner, size in _summed(live.values()).items()}

@@ -99,8 +99,8 @@ class Recording:
             self._note("the profiler was first started before the program used its GPU, and may not see it")
         self._without_device |= not with_device
         # Not torch.profiler's, which imports the compiler for a look at its settings, and warns of itself.
-        # A GPU's memory has a history of its own, with lines. On a CPU these events make a traced step three
-        # per cent longer, and the allocator would write warnings into the program's output.
+        # A GPU's memory has a history of its own, with lines. On a CPU these events make traced steps of many
+        # small operators up to six per cent longer, and the allocator would warn in the program's output.
         self._memory_missing = []
         memory = not with_device and self._messages.errors_only()
         if not memory and not with_device:

@@ -211,6 +211,8 @@ class Memory(Part):
     step_ends_ms: list[float] = Field(default_factory=list)
     growth_bytes: int | None = None
     """How much more every step leaves than the one before; None where not every one does."""
+    growth_lines: list[LineMemory] = Field(default_factory=list)
+    """Lines that have taken it, with what of theirs outlives a step, the most first."""
     new_segments: int = 0
     """How often the allocator had to ask the device for more in these steps."""
     new_segment_bytes: int = 0

@@ -145,7 +145,8 @@ def _memory(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         if most := _most_held(row):
             told.append(most)
         if row["growth_bytes"]:
-            told.append(f"{told_bytes(row['growth_bytes'])} more after every step")
+            by = [_place(line["file"], line["line"]) for line in row["growth_lines"][:1]]
+            told.append(" by ".join([f"{told_bytes(row['growth_bytes'])} more after every step", *by]))
         console.print(
             Padding(Text(" · ".join(told), style="dim"), (0 if row is not devices[0] else 1, 2, 0, 2))
         )
