@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trackside.records.errors import printable
+from trackside.report.sizes import told_bytes
 
 __all__ = ["render"]
 
@@ -42,6 +43,7 @@ def render(record: Mapping[str, Any], console: Console) -> None:
     _ranks(record.get("ranks", ()), console)
     _lines(record, console)
     _kernels(record, console)
+    _memory(record.get("memory", ()), console)
     _findings(record, console)
     _trust(record["trust"], console)
 
@@ -172,6 +174,54 @@ def _kernels(record: Mapping[str, Any], console: Console) -> None:
             *([_limit(row)] if placed else []),
         )
     console.print(Padding(table, (1, 2, 0, 2)))
+
+
+def _memory(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """A line for each device; the process as a whole stands beside the first of the host's."""
+    process = next((row for row in rows if row["device"] == "process"), None)
+    devices = [row for row in rows if row is not process]
+    for row in devices:
+        told = [f"memory of {printable(row['device'])}: peak {told_bytes(row['peak_bytes'])}"]
+        if row["device"] == "cpu":
+            told[0] = f"memory: tensors take up to {told_bytes(row['peak_bytes'])}"
+            if process is not None:
+                told.append(f"the process {told_bytes(process['peak_bytes'])}{_of_total(process)}")
+        else:
+            told[0] += _of_total(row)
+            if row["reserved_bytes"]:
+                told.append(f"{told_bytes(row['reserved_bytes'])} reserved")
+        if most := _most_held(row):
+            told.append(most)
+        if row["growth_bytes"]:
+            by = [_place(line["file"], line["line"]) for line in row["growth_lines"][:1]]
+            told.append(" by ".join([f"{told_bytes(row['growth_bytes'])} more after every step", *by]))
+        console.print(
+            Padding(Text(" · ".join(told), style="dim"), (0 if row is not devices[0] else 1, 2, 0, 2))
+        )
+
+
+def _of_total(row: Mapping[str, Any]) -> str:
+    total = row["total_bytes"]
+    return f" ({_share(row['peak_bytes'] / total)} of {told_bytes(total)})" if total else ""
+
+
+def _most_held(row: Mapping[str, Any]) -> str:
+    """The line that holds most, unless something else holds more."""
+    line = row["lines"][0] if row["lines"] else None
+    other = row["held"][0] if row["held"] else None
+    if line is not None and (other is None or line["bytes"] >= other["bytes"]):
+        backward = ", backward" if 2 * line["backward_bytes"] > line["bytes"] else ""
+        return f"most by {_place(line['file'], line['line'])} ({told_bytes(line['bytes'])}{backward})"
+    beside = (
+        f", then {_place(line['file'], line['line'])} ({told_bytes(line['bytes'])})"
+        if line is not None
+        else ""
+    )
+    return (
+        f"most by {printable(other['what'])} ({told_bytes(other['bytes'])}){beside}"
+        if other is not None
+        else ""
+    )
 
 
 def _limit(row: Mapping[str, Any]) -> Text:
