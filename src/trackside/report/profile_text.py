@@ -40,9 +40,12 @@ def render(record: Mapping[str, Any], console: Console) -> None:
     console.print(Padding(Text(printable(record["verdict"]), style="bold"), (0, 2)))
     if record["breakdown_ms"] and record["step_ms"]:
         _step(record, console)
-    _ranks(record.get("ranks", ()), console)
-    _lines(record, console)
-    _kernels(record, console)
+    ranks = record.get("ranks", ())
+    _ranks(ranks, console)
+    # They take the place of other rows: all is one screen.
+    less = 2 if len(ranks) > 1 else 0
+    _lines(record, console, _LINES - less)
+    _kernels(record, console, _KERNELS - less)
     _memory(record.get("memory", ()), console)
     _findings(record, console)
     _trust(record["trust"], console)
@@ -89,7 +92,7 @@ def _ranks(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
             Text(f"{row['rank']}{told}"),
             *(Text(_ms(ms) if ms is not None else "–") for ms in (step, work)),
             Text(f"{_ms(waiting)} {_share(waiting / step)}" if waiting is not None and step else "–"),
-            Text(_bytes(row["peak_bytes"]) if row["peak_bytes"] is not None else "–"),
+            Text(told_bytes(row["peak_bytes"]) if row["peak_bytes"] is not None else "–"),
             Text(printable(_how_it_ended(row["program"]))),
         )
     console.print(Padding(table, (1, 2, 0, 2)))
@@ -118,8 +121,8 @@ def _how_it_ended(program: Mapping[str, Any] | None) -> str:
     return str(program["signal"] or f"exit code {program['exit_code']}")
 
 
-def _lines(record: Mapping[str, Any], console: Console) -> None:
-    rows = [row for row in record["lines"] if row["share"] >= _LEAST_SHARE][:_LINES]
+def _lines(record: Mapping[str, Any], console: Console, most: int) -> None:
+    rows = [row for row in record["lines"] if row["share"] >= _LEAST_SHARE][:most]
     if not rows:
         return
     on_device = record["device"] != "cpu"
@@ -149,8 +152,8 @@ def _lines(record: Mapping[str, Any], console: Console) -> None:
         console.print(Padding(Text("; ".join([*([beside] if beside else []), *more]), style="dim"), (0, 2)))
 
 
-def _kernels(record: Mapping[str, Any], console: Console) -> None:
-    rows = [row for row in record["kernels"] if row["share"] >= _LEAST_SHARE][:_KERNELS]
+def _kernels(record: Mapping[str, Any], console: Console, most: int) -> None:
+    rows = [row for row in record["kernels"] if row["share"] >= _LEAST_SHARE][:most]
     if not rows:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
@@ -290,10 +293,3 @@ def _ms(ms: float) -> str:
 
 def _share(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
-
-
-def _bytes(size: float) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size / 1e3:.3g} kB"
