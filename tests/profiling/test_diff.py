@@ -1,5 +1,6 @@
 """Two profiles side by side."""
 
+import io
 import json
 import subprocess
 from collections.abc import Callable
@@ -7,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tests.report.profile_records import HOSTILE, cpu_program, gpu_training, hostile, nothing
 
 from trackside.profiling.diff import diff_profiles
 from trackside.records.profile import ProfileRecord
+from trackside.report.profile_diff_text import render
 from trackside.store.runs import RunStore
 
 Keep = Callable[[ProfileRecord], str]
@@ -27,6 +30,22 @@ def test_a_profile_and_itself_differ_in_nothing() -> None:
     assert (found.lines, found.kernels, found.modules, found.buckets) == ([], [], [], [])
     assert (found.fixed, found.new, found.doubts) == ([], [], [])
     assert found.beyond_spread is False
+
+
+def test_the_change_of_peak_memory_is_told_by_device() -> None:
+    before = cpu_program()
+    tensors = before.memory[0]
+    less = tensors.model_copy(update={"peak_bytes": 5_200_000})
+    found = diff_profiles(before, changed(before, memory=[less.model_dump()]))
+    assert [(one.device, one.after_bytes, one.delta_bytes) for one in found.memory] == [
+        ("cpu", 5_200_000, -4_000_000),
+        ("process", None, None),
+    ]
+    out = io.StringIO()
+    render(found.to_dict(), Console(file=out, width=100, highlight=False))
+    rows = [line.split() for line in out.getvalue().splitlines()]
+    assert ["cpu", "9.2", "MB", "5.2", "MB", "-4", "MB"] in rows
+    assert ["process", "571", "MB", "–"] in rows
 
 
 def test_a_line_that_moved_is_the_same_line_and_what_replaced_it_is_named() -> None:

@@ -52,6 +52,7 @@ def attributed(folder: Path, device: bool = False) -> Attribution:
         trace=unseen,
         spans=unseen,
         clock=unseen,
+        places=unseen,
         callers={"aten::mm": [mine]},
     )
 

@@ -77,5 +77,6 @@ def test_a_second_recording_after_closed_ranges_is_like_the_first(tmp_path: Path
             "trace.json",
             "lines.json",
             "modules.json",
+            "memory.json",
             "sources.json",
         }

@@ -143,6 +143,30 @@ def cpu_program() -> ProfileRecord:
                     "spans": [(i * 140.0, 87.0, "compute", "aten::mv") for i in range(64)],
                 }
             ],
+            "memory": [
+                {
+                    "device": "cpu",
+                    "peak_bytes": 9_200_000,
+                    "peak_ms": 3.1,
+                    "reserved_bytes": None,
+                    "series": [(0.0, 4_200_000), (1.2, 8_400_000), (3.1, 9_200_000), (8.8, 4_400_000)],
+                    "step_ends_ms": [4.7, 9.4],
+                    "growth_bytes": 200_000,
+                    "growth_lines": [{"file": "loop.py", "line": 6, "text": source[5], "bytes": 200_000}],
+                    "lines": [
+                        {"file": "loop.py", "line": 8, "text": source[7], "bytes": 5_000_000},
+                        {"file": "loop.py", "line": 6, "text": source[5], "bytes": 200_000},
+                    ],
+                    "held": [{"what": "parameters", "bytes": 4_000_000}],
+                },
+                {
+                    "device": "process",
+                    "peak_bytes": 571_000_000,
+                    "reserved_bytes": None,
+                    "total_bytes": 25_300_000_000,
+                    "series": [],
+                },
+            ],
             "ceilings": {"cpu.memory.read": 2.1e10, "cpu.gemm.fp32": 1.9e11},
             "environment": {"python": "3.12.8", "torch": "2.13.0"},
             "sources": {"loop.py": source},
@@ -228,7 +252,8 @@ def hostile() -> ProfileRecord:
     base["trust"] = [{"what": name, "effect": name, "remedy": name} for name in HOSTILE]
     base["memory"][0] |= {
         "device": HOSTILE[0],
-        "lines": [{"file": name, "line": name, "bytes": name, name: name} for name in HOSTILE],
+        "lines": [{"file": name, "line": 7, "text": name, "bytes": 10**9} for name in HOSTILE],
+        "held": [{"what": name, "bytes": 10**8} for name in HOSTILE],
     }
     base["ranks"] = ranks().to_dict()["ranks"]
     for rank in base["ranks"]:

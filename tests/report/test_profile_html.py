@@ -452,6 +452,39 @@ def test_a_program_that_was_killed_is_told_first(opened: Page) -> None:
 
 
 @needs_browser
+def test_memory_is_drawn_over_the_steps_and_told_by_line(opened: Page) -> None:
+    browser = opened("gpu_training")
+    settled(browser)
+    (told, segments) = texts(browser, "#memory .memory > p")
+    assert told == ("cuda:0: peak 38.4 GB, 26 % of 150 GB, 51.0 GB reserved? and 25 % of that not in use.")
+    assert "3 times in these steps, 62.9 MB together" in segments
+    rows = [row.split() for row in texts(browser, "#memory tbody tr")]
+    assert [row[0] for row in rows] == [
+        "model.py:23",
+        "model.py:46",
+        "train.py:13",
+        "optimizer",
+        "parameters",
+        "before",
+    ]
+    assert "scores.softmax(dim=-1)" in rows[0]
+    assert rows[0][-6:] == ["2.10", "GB", "12.9", "GB", "34", "%"]
+    # One step ends inside the chart, the other with it.
+    assert browser.value("document.querySelectorAll('#memory .stepend').length") == 1
+    assert browser.value("document.querySelector('#memory .curve').getBoundingClientRect().height") > 100
+    browser.click("#memory tbody a")
+    assert browser.value("document.querySelector('tr.arrived')?.innerText.includes('softmax') ?? false")
+
+
+@needs_browser
+def test_growth_and_the_process_are_told_on_a_cpu(opened: Page) -> None:
+    told = " ".join(texts(opened("cpu_program"), "#memory .memory > p"))
+    assert "Tensors of the host: peak 9.20 MB." in told
+    assert "Every step leaves 200 kB more than the one before, taken by loop.py:6 (200 kB)" in told
+    assert "The whole process: peak 571 MB, 2.3 % of 25.3 GB." in told
+
+
+@needs_browser
 def test_no_counters_says_how_to_get_them(opened: Page) -> None:
     browser = opened("large")
     assert "trackside profile --counters" in texts(browser, "#counters .missing")[0]

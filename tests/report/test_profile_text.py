@@ -36,6 +36,9 @@ def test_the_story_is_told_in_order() -> None:
         "line forward backward host share",
         "no line of yours: optimizer",
         "kernel called in runs time share",
+        "memory of cuda:0: peak 38.4 GB (26% of 150 GB)",
+        "51 GB reserved",
+        "most by model.py:23 (12.9 GB)",
         "what to change where gain",
         "Attention is computed step by step",
         "13%–20%",
@@ -76,6 +79,20 @@ def test_on_a_cpu_operators_stand_where_kernels_would() -> None:
     text = shown(cpu_program(), 120)
     assert "operator" in text
     assert "kernel" not in text
+
+
+def test_memory_of_the_host_stands_beside_that_of_the_process() -> None:
+    text = " ".join(shown(cpu_program(), 120).split())
+    assert "memory: tensors take up to 9.2 MB · the process 571 MB (2.3% of 25.3 GB)" in text
+    assert "most by loop.py:8 (5 MB) · 200 kB more after every step by loop.py:6" in text
+
+
+def test_what_is_no_line_is_named_where_it_holds_more() -> None:
+    record = cpu_program()
+    record.memory[0].lines[0].bytes = 3_000_000
+    assert "most by parameters (4 MB), then loop.py:8 (3 MB)" in " ".join(shown(record, 120).split())
+    record.memory[0].lines = []
+    assert "most by parameters (4 MB) ·" in " ".join(shown(record, 120).split())
 
 
 def test_the_bar_is_as_long_as_its_parts() -> None:

@@ -444,6 +444,12 @@ def _telemetry() -> dict[str, Any]:
     }
 
 
+def _line_memory(file: str, begins: str, size: int, backward: int) -> dict[str, Any]:
+    number = _at(file, begins)
+    text = next(row["text"] for row in _lines() if (row["file"], row["line"]) == (file, number))
+    return {"file": file, "line": number, "text": text, "bytes": size, "backward_bytes": backward}
+
+
 def gpu_training() -> ProfileRecord:
     """A training step with six findings."""
     step = 211.6
@@ -520,15 +526,25 @@ def gpu_training() -> ProfileRecord:
                 {
                     "device": "cuda:0",
                     "peak_bytes": 38_400_000_000,
+                    "peak_ms": 106.0,
                     "reserved_bytes": 51_000_000_000,
+                    "total_bytes": 150_100_000_000,
                     "series": [
                         (i * 2.0, int(6e9 + 32.4e9 * math.sin(math.pi * ((i % 106) / 106)) ** 2))
                         for i in range(212)
                     ],
+                    "step_ends_ms": [212.0, 424.0],
+                    "new_segments": 3,
+                    "new_segment_bytes": 62_914_560,
                     "lines": [
-                        {"file": "model.py", "line": 23, "bytes": 12_900_000_000},
-                        {"file": "model.py", "line": 46, "bytes": 9_700_000_000},
-                        {"file": "train.py", "line": 13, "bytes": 6_600_000_000},
+                        _line_memory("model.py", "weights = scores", 12_900_000_000, 2_100_000_000),
+                        _line_memory("model.py", "h = 0.5", 9_700_000_000, 0),
+                        _line_memory("train.py", "return F.cross_entropy", 6_600_000_000, 3_300_000_000),
+                    ],
+                    "held": [
+                        {"what": "optimizer state", "bytes": 4_600_000_000},
+                        {"what": "parameters", "bytes": 2_300_000_000},
+                        {"what": "before the steps with lines", "bytes": 2_300_000_000},
                     ],
                 }
             ],

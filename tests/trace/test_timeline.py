@@ -152,6 +152,29 @@ def test_steps_without_any_mark_are_found_by_what_repeats(tmp_path: Path, layers
         assert ((trace.start[softmax] >= begin) & (trace.start[softmax] < end)).sum() == 1
 
 
+def test_a_step_that_is_nothing_but_a_loop_is_the_whole_loop_and_not_one_turn(tmp_path: Path) -> None:
+    """As a history that grows by one state at a time: the loop's end meets its beginning once a step."""
+    made, at = Maker(), 0.0
+    for _ in range(6):
+        for name in ("unsqueeze", *(["linear", "tanh", "unsqueeze", "cat"] * 40)):
+            made.op(f"aten::{name}", at, 4)
+            at += 5
+    steps = find_steps(read_trace(made.write(tmp_path / "a.json")))
+    assert steps.found_by == "repetition"
+    assert set((steps.end - steps.begin).tolist()) == {161 * 5_000}
+
+
+def test_a_break_now_and_then_does_not_make_a_longer_step(tmp_path: Path) -> None:
+    made, at = Maker(), 0.0
+    for turn in range(60):
+        odd = turn in (7, 31, 50)
+        for name in ("linear", "tanh", *(["item"] if odd else []), "mean"):
+            made.op(f"aten::{name}", at, 4)
+            at += 5
+    steps = find_steps(read_trace(made.write(tmp_path / "a.json")))
+    assert float(np.median(steps.end - steps.begin)) == 15_000
+
+
 def test_marks_come_first_then_the_optimizer_and_else_the_window_is_one(tmp_path: Path) -> None:
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         loop(5, 2, True)

@@ -216,7 +216,7 @@ def _examined(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None)
     from trackside.diagnose.examine import examine
     from trackside.profiling.record import build_record
 
-    found = examine(captured, run.command[1:], run.ceilings, ranks)
+    found = examine(captured, run, ranks)
     record = build_record(captured, run, found.findings, found.together)
     return record.model_copy(update={"trust": [*record.trust, *found.failed]})
 

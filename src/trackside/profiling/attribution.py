@@ -6,6 +6,7 @@ derivative launched it, to the line that ran the operator whose derivative it is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,10 +16,10 @@ from trackside.profiling.line_stacks import NO_STACK, Line
 from trackside.profiling.line_times import LineSpans, self_times
 from trackside.trace.intervals import Intervals, merged
 from trackside.trace.links import Origins, launch_of
-from trackside.trace.model import Ints, Kind, Trace
+from trackside.trace.model import Ints, Kind, Mask, Trace
 from trackside.trace.timeline import communicates, main_thread, outermost
 
-__all__ = ["Attribution", "LineTime", "attribute"]
+__all__ = ["BUCKETS", "Attribution", "LineTime", "attribute", "bucket_at"]
 
 _OPTIMIZER, _LOADER = "Optimizer.", "enumerate(DataLoader)#"
 _ENGINE = "autograd::engine"
@@ -31,6 +32,11 @@ BUCKETS = (
     "unattributed",
 )
 _BUCKET_AT = {name: -2 - place for place, name in enumerate(BUCKETS)}
+
+
+def bucket_at(number: int) -> str:
+    """The name of a bucket, by its number below -1."""
+    return BUCKETS[-2 - number]
 
 
 @dataclass
@@ -60,6 +66,8 @@ class Attribution:
     """The window's own, of whose rows the above speaks."""
     spans: LineSpans = field(repr=False)
     clock: ClockFit = field(repr=False)
+    places: Callable[[Ints], tuple[Ints, Mask]] = field(repr=False)
+    """For rows on the host, as `row_line` has them, and which of them are a derivative's."""
     callers: dict[str, list[Line]] = field(default_factory=dict, repr=False)
     """By name of a kernel (without a device: of an operator), the lines that ran it, the longest first."""
 
@@ -132,6 +140,7 @@ class _Join:
             trace=trace,
             spans=self.spans,
             clock=self.clock,
+            places=self._places,
             callers=callers,
         )
 
@@ -154,7 +163,7 @@ class _Join:
     def _line(self, lines: dict[Line, LineTime], line: Line) -> LineTime:
         return lines.setdefault(line, LineTime(self.functions.get(line, "")))
 
-    def _places(self, rows: Ints) -> tuple[Ints, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    def _places(self, rows: Ints) -> tuple[Ints, Mask]:
         """For rows on the host a line or a bucket, and whether they are a derivative's; rows may be -1."""
         trace = self.trace
         there = rows >= 0

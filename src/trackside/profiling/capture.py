@@ -9,6 +9,7 @@ optimizer's first step on they go by steps, and what the clock gave stands until
     trace.json     the profiler's trace of the windows T and B
     lines.json     the line log of B, and the markers that join the clocks
     modules.json   which of its modules ran when in B
+    memory.json    what a GPU's allocator did in B, and where parameters and the like lie
     sources.json   the files that it names, as they were then
 """
 
@@ -100,8 +101,8 @@ class Capture:
         self._rank_clock = RankClock(**asked["rank_clock"]) if asked.get("rank_clock") else None
         self._pid = os.getpid()
         self._trouble: list[str] = []
-        self._recording = Recording(setting.folder, is_users(), self._trouble.append)
         self._steps = OptimizerSteps(self._step_ended)
+        self._recording = Recording(setting.folder, is_users(), self._trouble.append, self._steps.optimizers)
         self._windows: Windows | None = None
         self._whole: Windows | None = None
         """Windows that all have been, until others have: those of an earlier round."""

@@ -17,6 +17,7 @@ from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.line_times import line_spans
 from trackside.profiling.markers import MARKER_PREFIX, Marker
+from trackside.profiling.memory_use import MemoryUse, device_memory, host_memory
 from trackside.profiling.module_times import ModuleCalls, module_calls
 from trackside.profiling.sources import Sources, read_sources
 from trackside.profiling.window_times import by_progress, by_steps, steps_ms
@@ -53,6 +54,10 @@ class Captured:
     """How often each line ran in it; of lines too hot to be logged nothing is known."""
     modules: list[ModuleCalls] = field(default_factory=list)
     """In that window."""
+    memory: list[MemoryUse] = field(default_factory=list)
+    """In that window, by device."""
+    peak_resident: int | None = None
+    """Bytes that the whole process had at most, until that window was over."""
     sources: Sources = field(default_factory=Sources)
     missing: list[Trust] = field(default_factory=list)
     peak_bytes: int | None = None
@@ -90,6 +95,7 @@ def read_capture(folder: Path) -> Captured:
     if trace is not None and clock is not None and _has_steps(windows.get("B"), found):
         modules = _json(folder / "modules.json", found)
         _read_attributed(trace, clock, lines, modules, windows["B"], found)
+        _read_memory(trace, clock, _json(folder / "memory.json", found), windows, found)
     if found.by_time:
         lined = windows.get("B")
         beside = _part(trace, clock, lined) if trace is not None and lined is not None else None
@@ -233,7 +239,8 @@ def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], f
             )
         )
         return
-    found.traced = part
+    # Allocations are looked at with their lines, in the other window.
+    found.traced = part.where(part.kind != Kind.MEMORY)
     if window["ends_ns"] and clock is not None:
         times = clock.to_trace([window["began_ns"], *window["ends_ns"]])
         found.steps = Steps(times[:-1], times[1:], "optimizer")
@@ -265,6 +272,31 @@ def _read_attributed(
         if modules["full"]:
             effect = "only the first of very many calls were seen"
             found.missing.append(Trust(what="modules", effect=effect, remedy=None))
+
+
+def _read_memory(
+    trace: Trace, clock: ClockFit, document: dict[str, Any], windows: dict[str, Any], found: Captured
+) -> None:
+    """After `_read_attributed`."""
+    attribution = found.attribution
+    if not document or attribution is None:
+        return
+    found.peak_resident = document["peak_resident"]
+    begin = int(clock.to_trace(windows["B"]["began_ns"]))
+    ends = clock.to_trace(windows["B"]["ends_ns"]).tolist()
+    # In a block that is one window the two are the same.
+    earlier = clock.to_trace(windows["T"]["ends_ns"]).tolist() if "T" in windows else []
+    held = document["held"]
+    seen = [
+        host_memory(trace, attribution, held.get("cpu", ()), begin, sorted({*earlier, *ends})),
+        *(
+            device_memory(device, history, attribution, held.get(device, ()), trace.base_ns, begin, ends)
+            for device, history in document["devices"].items()
+        ),
+    ]
+    found.memory = [one for one in seen if one is not None]
+    texts = [*document["missing"], *(text for one in found.memory for text in one.incomplete)]
+    found.missing += [Trust(what="memory", effect=text) for text in texts]
 
 
 def _until(events: LineEvents, end: int | None) -> LineEvents:

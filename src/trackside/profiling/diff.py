@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import TypeVar
 
 from trackside.records.profile import Breakdown, Bucket, Finding, Line, ModuleTime, ProfileRecord
-from trackside.records.profile_diff import Change, LineChange, ProfileDiff
+from trackside.records.profile_diff import Change, LineChange, MemoryChange, ProfileDiff
 
 __all__ = ["diff_profiles"]
 
@@ -33,6 +33,7 @@ def diff_profiles(before: ProfileRecord, after: ProfileRecord) -> ProfileDiff:
         buckets=_sums(before.buckets, after.buckets, lambda b: b.name, lambda b: _time(b, host)),
         modules=_sums(before.modules, after.modules, lambda m: m.path, lambda m: _time(m, host)),
         kernels=_sums(before.kernels, after.kernels, lambda k: k.name, lambda k: k.total_ms),
+        memory=_memory(before, after),
         fixed=_only(before.findings, after.findings),
         new=_only(after.findings, before.findings),
     )
@@ -112,6 +113,16 @@ def _sums(
             entry = sums.setdefault(name(part), [None, None])
             entry[place] = (entry[place] or 0.0) + time(part)
     return _largest(_change(key, first, second) for key, (first, second) in sums.items())
+
+
+def _memory(before: ProfileRecord, after: ProfileRecord) -> list[MemoryChange]:
+    peaks = [{one.device: one.peak_bytes for one in record.memory} for record in (before, after)]
+    found = []
+    for device in {**peaks[0], **peaks[1]}:
+        first, second = (one.get(device) for one in peaks)
+        delta = second - first if first is not None and second is not None else None
+        found.append(MemoryChange(device=device, before_bytes=first, after_bytes=second, delta_bytes=delta))
+    return found
 
 
 _C = TypeVar("_C", bound=Change)

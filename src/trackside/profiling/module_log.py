@@ -62,6 +62,10 @@ class ModuleLog:
         self._events, self._modules = [], []
         return told
 
+    def roots(self) -> list[Any]:
+        """The modules that the program itself has called, until `stop`."""
+        return [self._modules[number] for number in self._roots]
+
     def enter(self, module: Any) -> bool:
         """A module is called; whether `leave` is to be called at its end."""
         if len(self._events) >= self._most:
@@ -91,8 +95,7 @@ class ModuleLog:
         """Paths from the modules that the program itself calls; by the names that it has for them, if any."""
         names = _global_names()
         paths: dict[int, str] = {}
-        roots = [self._modules[number] for number in self._roots]
-        for root in sorted(roots, key=lambda one: -sum(1 for _ in one.modules())):
+        for root in sorted(self.roots(), key=lambda one: -sum(1 for _ in one.modules())):
             begin = names.get(id(root), type(root).__name__)
             for path, module in root.named_modules():
                 # torch.compile's shell around a module is no part of the model.

@@ -10,6 +10,7 @@ from typing import Any
 import trackside
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_rows import bucket_rows, line_rows, module_rows
+from trackside.profiling.memory_rows import memory_rows
 from trackside.profiling.step_view import StepView, device_name
 from trackside.profiling.verdict import verdict
 from trackside.records.profile import Finding, Gain, ProfileRecord, ProgramEnd, RankTimes, Trust
@@ -120,6 +121,7 @@ def build_record(
         critical_path=path,
         timeline=view.timeline() if view is not None else [],
         ranks=run.ranks,
+        memory=memory_rows(captured, shown, run.environment),
         ceilings=run.ceilings,
         telemetry=run.telemetry,
         environment=run.environment,

@@ -12,7 +12,7 @@ import json
 import mmap
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
@@ -20,8 +20,10 @@ from typing import Any
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_log import LineLog, LineLogUnavailable
 from trackside.profiling.markers import ClockMarkers
+from trackside.profiling.memory_log import DeviceHistory, held_tensors, peak_resident
 from trackside.profiling.module_log import ModuleLog
 from trackside.profiling.source_bytes import source_bytes
+from trackside.profiling.torch_messages import TorchMessages
 
 __all__ = [
     "Recording",
@@ -37,15 +39,19 @@ __all__ = [
 # what torch.profiler sets for programs with CUDA graphs, which crashed when CUPTI was taken down and set up.
 _KINETO = {"KINETO_LOG_LEVEL": "99", "TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
 _NVIDIA = "/dev/nvidiactl"
-_FILES = ("trace.json", "lines.json", "modules.json", "sources.json")
-# Ranges of torch's own, which are closed long before the next session begins. A collective's is closed by a
-# thread of gloo's, a moment after the program was told that it is over.
-_SHORT = (b"Optimizer.", b"enumerate(DataLoader)#", b"gloo:")
+_FILES = ("trace.json", "lines.json", "modules.json", "memory.json", "sources.json")
+# Ranges of torch's own, which are closed long before the next session begins, and what is no range. A
+# collective's is closed by a thread of gloo's, a moment after the program was told that it is over.
+_SHORT = (b"Optimizer.", b"enumerate(DataLoader)#", b"gloo:", b"[memory]")
 _OPEN, _NAME = b'"finished": false', b'"name": "'
 # What a recording is called until it takes the place of the one before.
 _NEXT = ".next"
 # What every profiler of torch's begins with.
 _STARTERS = ("_prepare_profiler", "_enable_profiler")
+_NO_SILENCE = (
+    "tensors of the host were not followed: torch's allocator would write warnings about it into the "
+    "program's output"
+)
 _GAVE_WAY = "the program started a profiler of its own, and there can be one only"
 
 
@@ -56,16 +62,28 @@ class Recording:
         folder: where its files go.
         is_users: whether a file is the program's own.
         note: told what could not be had.
+        optimizers: those that the program uses, as far as they are known.
     """
 
-    def __init__(self, folder: str, is_users: Callable[[str], bool], note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: str,
+        is_users: Callable[[str], bool],
+        note: Callable[[str], None],
+        optimizers: Callable[[], Iterable[Any]] = lambda: (),
+    ) -> None:
         self._folder, self._is_users, self._note = folder, is_users, note
+        self._optimizers = optimizers
         self._profiler: Any = None
         self._markers: ClockMarkers | None = None
         self._log: LineLog | None = None
         self._modules: ModuleLog | None = None
         self._events: LineEvents | None = None
         self._module_calls: dict[str, Any] | None = None
+        self._messages = TorchMessages()
+        self._history: DeviceHistory | None = None
+        self._memory: dict[str, Any] | None = None
+        self._memory_missing: list[str] = []
         self._without_device = False
         self._left_open: str | None = None
         """A range that an earlier session has seen begin and not end."""
@@ -90,9 +108,17 @@ class Recording:
             self._note("the profiler was first started before the program used its GPU, and may not see it")
         self._without_device |= not with_device
         # Not torch.profiler's, which imports the compiler for a look at its settings, and warns of itself.
-        # Without memory: its events would have the allocator write warnings into the program's output.
+        # A GPU's memory has a history of its own, with lines. On a CPU these events make traced steps of many
+        # small operators up to six per cent longer, and the allocator would warn in the program's output.
+        self._memory_missing = []
+        memory = not with_device and self._messages.errors_only()
+        if not memory and not with_device:
+            self._memory_missing.append(_NO_SILENCE)
         profiler = torch.autograd.profiler.profile(
-            use_device="cuda" if with_device else None, use_kineto=True, record_shapes=True
+            use_device="cuda" if with_device else None,
+            use_kineto=True,
+            record_shapes=True,
+            profile_memory=memory,
         )
         with _kineto_settings():
             profiler.__enter__()
@@ -110,6 +136,8 @@ class Recording:
         if self._markers is None:
             raise RuntimeError(_GAVE_WAY)
         self._markers.begin()
+        self._history = DeviceHistory(self._is_users, self._memory_missing.append)
+        self._history.start()
         self._modules = ModuleLog()
         self._modules.start()
         log = LineLog(self._is_users, tick=self._markers.tick)
@@ -126,9 +154,22 @@ class Recording:
         if self._log is not None:
             log, self._log = self._log, None
             self._events = log.stop()
+        if self._history is not None:
+            history, self._history = self._history, None
+            self._memory = self._seen_memory(history)
         if self._modules is not None:
             modules, self._modules = self._modules, None
             self._module_calls = modules.stop()
+
+    def _seen_memory(self, history: DeviceHistory) -> dict[str, Any]:
+        modules = self._modules.roots() if self._modules is not None else ()
+        found: dict[str, Any] = {"devices": {}, "held": {}, "peak_resident": peak_resident()}
+        try:
+            found["devices"] = history.stop()
+            found["held"] = held_tensors(self._optimizers(), modules)
+        except Exception as error:
+            self._memory_missing.append(f"{type(error).__name__}: {error}")
+        return found | {"missing": self._memory_missing}
 
     def tick(self) -> None:
         """Now and then, from the thread that is profiled."""
@@ -148,8 +189,8 @@ class Recording:
             raise RuntimeError(_GAVE_WAY)
         self._take_back()
         self.end_log()
-        events, modules = self._events, self._module_calls
-        self._events = self._module_calls = None
+        events, modules, memory = self._events, self._module_calls, self._memory
+        self._events = self._module_calls = self._memory = None
         markers = self._markers.markers if self._markers is not None else []
         if self._markers is not None:
             self._markers.end()
@@ -157,6 +198,7 @@ class Recording:
         profiler, self._profiler, self._markers = self._profiler, None, None
         with _kineto_settings():
             profiler.__exit__(None, None, None)
+        self._messages.as_before()
         self._remove(aside)
         path = self._path("trace.json", aside)
         # By this ending the profiler decides whether to compress.
@@ -168,6 +210,8 @@ class Recording:
         )
         if modules is not None:
             write_json(self._path("modules.json", aside), modules)
+        if memory is not None:
+            write_json(self._path("memory.json", aside), memory)
         if events is not None:
             files = dict.fromkeys(place.file for place in events.places)
             write_json(self._path("sources.json", aside), source_bytes(files))
@@ -178,11 +222,13 @@ class Recording:
         profiler, self._profiler, self._markers = self._profiler, None, None
         with suppress(Exception):
             self.end_log()
-        self._log = self._modules = self._events = self._module_calls = None
+        self._log = self._modules = self._events = self._module_calls = self._memory = None
         if profiler is not None:
             # It may have stopped already, or never have begun.
             with suppress(Exception), _kineto_settings():
                 profiler.__exit__(None, None, None)
+        self._messages.as_before()
+        if profiler is not None:
             path = self._path("dropped.json", False)
             with suppress(Exception):
                 self._export(profiler, path)

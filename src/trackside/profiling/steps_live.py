@@ -5,6 +5,7 @@ Runs in the program's process. Models get no hooks: those would make a compiled 
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ class OptimizerSteps:
         self._first: int | None = None
         self._chosen: int | None = None
         self._held: dict[int, object] = {}
+        self._known: dict[int, weakref.ref[Any]] = {}
         self._handle: Any = None
 
     def watch(self) -> None:
@@ -45,6 +47,10 @@ class OptimizerSteps:
             classes += one.__subclasses__()
         return any(getattr(getattr(one, "step", None), "hooked", False) for one in classes)
 
+    def optimizers(self) -> list[Any]:
+        """Those that have taken a step and that the program still has."""
+        return [one for known in list(self._known.values()) if (one := known()) is not None]
+
     def close(self) -> None:
         if self._handle is not None:
             self._handle.remove()
@@ -53,6 +59,9 @@ class OptimizerSteps:
 
     def _stepped(self, optimizer: object, args: object, kwargs: object) -> None:
         number = id(optimizer)
+        known = self._known.get(number)
+        if known is None or known() is not optimizer:
+            self._known[number] = weakref.ref(optimizer)
         if self._chosen is None:
             # Held meanwhile, so that no other optimizer gets its number.
             self._held[number] = optimizer

@@ -18,9 +18,11 @@ __all__ = [
     "BucketName",
     "Finding",
     "Gain",
+    "HeldMemory",
     "Kernel",
     "LaneSpans",
     "Line",
+    "LineMemory",
     "Memory",
     "ModuleTime",
     "ProfileRecord",
@@ -172,16 +174,53 @@ class LaneSpans(Part):
     """Spans that were too short to show."""
 
 
+class LineMemory(Part):
+    """What one line of the program's source holds at the peak."""
+
+    file: str
+    line: int
+    text: str
+    """The line as it was when it ran."""
+    bytes: int
+    """Taken by its calls, and by their derivatives."""
+    backward_bytes: int = 0
+    """The derivatives' part of it."""
+
+
+class HeldMemory(Part):
+    """What something holds at the peak that is no line of the steps with lines."""
+
+    what: str
+    """`parameters`, `buffers`, `optimizer state`, `gradients`, or since when or by whom it is held."""
+    bytes: int
+
+
 class Memory(Part):
-    """Memory of the traced steps."""
+    """Memory of the steps with lines."""
 
     device: str
+    """`cuda:0`, `cpu` for tensors of the host's, `process` for all that the program's process has."""
     peak_bytes: int
+    peak_ms: float | None = None
+    """When, in the time of `series`."""
     reserved_bytes: int | None
+    """What the device's allocator had at the peak, used or not."""
+    total_bytes: int | None = None
+    """What the device, or the machine, has in all."""
     series: list[tuple[float, int]]
-    """Milliseconds from the beginning, bytes."""
-    lines: list[dict[str, Any]] = Field(default_factory=list)
-    """`file`, `line`, `bytes` held at the peak, the largest first."""
+    """Milliseconds from the beginning, bytes from then on."""
+    step_ends_ms: list[float] = Field(default_factory=list)
+    growth_bytes: int | None = None
+    """How much more every step leaves than the one before; None where not every one does."""
+    growth_lines: list[LineMemory] = Field(default_factory=list)
+    """Lines that have taken it, with what of theirs outlives a step, the most first."""
+    new_segments: int = 0
+    """How often the allocator had to ask the device for more in these steps."""
+    new_segment_bytes: int = 0
+    lines: list[LineMemory] = Field(default_factory=list)
+    """The largest first."""
+    held: list[HeldMemory] = Field(default_factory=list)
+    """What is no line's, the largest first; with the lines it is the whole peak."""
 
 
 class RankTimes(Part):

@@ -9,7 +9,7 @@ from pydantic import Field
 from trackside.records.base import Part, Record
 from trackside.records.profile import Finding
 
-__all__ = ["Change", "LineChange", "ProfileDiff"]
+__all__ = ["Change", "LineChange", "MemoryChange", "ProfileDiff"]
 
 
 class Change(Part):
@@ -28,6 +28,16 @@ class LineChange(Change):
     before_line: int | None
     after_line: int | None
     text: str
+
+
+class MemoryChange(Part):
+    """The most memory of a device in the steps with lines; None where one profile did not see it."""
+
+    device: str
+    before_bytes: int | None
+    after_bytes: int | None
+    delta_bytes: int | None
+    """Below 0 is memory saved."""
 
 
 class ProfileDiff(Record):
@@ -50,6 +60,7 @@ class ProfileDiff(Record):
     buckets: list[Change] = Field(default_factory=list)
     modules: list[Change] = Field(default_factory=list)
     kernels: list[Change] = Field(default_factory=list)
+    memory: list[MemoryChange] = Field(default_factory=list)
     fixed: list[Finding] = Field(default_factory=list)
     """Findings of the earlier profile that the later has not."""
     new: list[Finding] = Field(default_factory=list)

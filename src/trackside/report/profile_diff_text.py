@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trackside.records.errors import printable
+from trackside.report.sizes import told_bytes
 
 __all__ = ["render"]
 
@@ -38,6 +39,7 @@ def render(record: dict[str, Any], console: Console) -> None:
         shown = [one for one in record[key] if abs(one["delta_ms"]) >= least]
         if shown:
             _table(title, shown[:_MOST], console, left_out=len(record[key]) - len(shown[:_MOST]))
+    _memory(record.get("memory", ()), console)
     console.print()
     for key, word in (("fixed", "no longer found"), ("new", "new")):
         for finding in record[key]:
@@ -70,6 +72,28 @@ def _table(
     console.print(table)
     if left_out:
         console.print(f"  and {left_out} smaller ones (--json has all)", style="dim")
+
+
+def _memory(changes: Sequence[dict[str, Any]], console: Console) -> None:
+    if not changes:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("  peak memory", overflow="ellipsis", no_wrap=True)
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for change in changes:
+        delta = change["delta_bytes"]
+        style = "green" if (delta or 0) < 0 else "red" if delta else "dim"
+        table.add_row(
+            Text(f"  {printable(change['device'])}"),
+            *(
+                Text("–" if size is None else told_bytes(size))
+                for size in (change["before_bytes"], change["after_bytes"])
+            ),
+            Text("" if delta is None else ("+" if delta > 0 else "") + told_bytes(delta), style=style),
+        )
+    console.print()
+    console.print(table)
 
 
 def _row(change: dict[str, Any]) -> list[Text]:

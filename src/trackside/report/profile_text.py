@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trackside.records.errors import printable
+from trackside.report.sizes import told_bytes
 
 __all__ = ["render"]
 
@@ -29,6 +30,8 @@ _RANKS = 4
 # Less of the step than this is not worth a row on a screen.
 _LEAST_SHARE = 0.005
 _NARROW = 100
+# Characters of a file and its line: of a finding, and elsewhere.
+_WHERE, _PLACE = 30, 34
 
 
 def render(record: Mapping[str, Any], console: Console) -> None:
@@ -37,9 +40,13 @@ def render(record: Mapping[str, Any], console: Console) -> None:
     console.print(Padding(Text(printable(record["verdict"]), style="bold"), (0, 2)))
     if record["breakdown_ms"] and record["step_ms"]:
         _step(record, console)
-    _ranks(record.get("ranks", ()), console)
-    _lines(record, console)
-    _kernels(record, console)
+    ranks = record.get("ranks", ())
+    _ranks(ranks, console)
+    # They take the place of other rows: all is one screen.
+    less = 2 if len(ranks) > 1 else 0
+    _lines(record, console, _LINES - less)
+    _kernels(record, console, _KERNELS - less)
+    _memory(record.get("memory", ()), console)
     _findings(record, console)
     _trust(record["trust"], console)
 
@@ -85,7 +92,7 @@ def _ranks(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
             Text(f"{row['rank']}{told}"),
             *(Text(_ms(ms) if ms is not None else "–") for ms in (step, work)),
             Text(f"{_ms(waiting)} {_share(waiting / step)}" if waiting is not None and step else "–"),
-            Text(_bytes(row["peak_bytes"]) if row["peak_bytes"] is not None else "–"),
+            Text(told_bytes(row["peak_bytes"]) if row["peak_bytes"] is not None else "–"),
             Text(printable(_how_it_ended(row["program"]))),
         )
     console.print(Padding(table, (1, 2, 0, 2)))
@@ -114,15 +121,15 @@ def _how_it_ended(program: Mapping[str, Any] | None) -> str:
     return str(program["signal"] or f"exit code {program['exit_code']}")
 
 
-def _lines(record: Mapping[str, Any], console: Console) -> None:
-    rows = [row for row in record["lines"] if row["share"] >= _LEAST_SHARE][:_LINES]
+def _lines(record: Mapping[str, Any], console: Console, most: int) -> None:
+    rows = [row for row in record["lines"] if row["share"] >= _LEAST_SHARE][:most]
     if not rows:
         return
     on_device = record["device"] != "cpu"
     forward = "device_ms" if on_device else "cpu_ms"
     backward = any(row["backward_ms"] for row in rows)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
-    table.add_column("line", no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column("line", no_wrap=True, max_width=_PLACE, overflow="ellipsis")
     table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
     table.add_column("forward" if backward else "time", justify="right", no_wrap=True)
     if backward:
@@ -145,8 +152,8 @@ def _lines(record: Mapping[str, Any], console: Console) -> None:
         console.print(Padding(Text("; ".join([*([beside] if beside else []), *more]), style="dim"), (0, 2)))
 
 
-def _kernels(record: Mapping[str, Any], console: Console) -> None:
-    rows = [row for row in record["kernels"] if row["share"] >= _LEAST_SHARE][:_KERNELS]
+def _kernels(record: Mapping[str, Any], console: Console, most: int) -> None:
+    rows = [row for row in record["kernels"] if row["share"] >= _LEAST_SHARE][:most]
     if not rows:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
@@ -155,7 +162,7 @@ def _kernels(record: Mapping[str, Any], console: Console) -> None:
     )
     wide = console.width >= _NARROW
     if wide:
-        table.add_column("called in", no_wrap=True, max_width=34, overflow="ellipsis")
+        table.add_column("called in", no_wrap=True, max_width=_PLACE, overflow="ellipsis")
     placed = any(row["roof_share"] is not None for row in rows)
     for name in ("runs", "time", "share", *(["of its limit"] if placed else [])):
         table.add_column(name, justify="right", no_wrap=True)
@@ -172,6 +179,54 @@ def _kernels(record: Mapping[str, Any], console: Console) -> None:
     console.print(Padding(table, (1, 2, 0, 2)))
 
 
+def _memory(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """A line for each device; the process as a whole stands beside the first of the host's."""
+    process = next((row for row in rows if row["device"] == "process"), None)
+    devices = [row for row in rows if row is not process]
+    for row in devices:
+        told = [f"memory of {printable(row['device'])}: peak {told_bytes(row['peak_bytes'])}"]
+        if row["device"] == "cpu":
+            told[0] = f"memory: tensors take up to {told_bytes(row['peak_bytes'])}"
+            if process is not None:
+                told.append(f"the process {told_bytes(process['peak_bytes'])}{_of_total(process)}")
+        else:
+            told[0] += _of_total(row)
+            if row["reserved_bytes"]:
+                told.append(f"{told_bytes(row['reserved_bytes'])} reserved")
+        if most := _most_held(row):
+            told.append(most)
+        if row["growth_bytes"]:
+            by = [_place(line["file"], line["line"]) for line in row["growth_lines"][:1]]
+            told.append(" by ".join([f"{told_bytes(row['growth_bytes'])} more after every step", *by]))
+        console.print(
+            Padding(Text(" · ".join(told), style="dim"), (0 if row is not devices[0] else 1, 2, 0, 2))
+        )
+
+
+def _of_total(row: Mapping[str, Any]) -> str:
+    total = row["total_bytes"]
+    return f" ({_share(row['peak_bytes'] / total)} of {told_bytes(total)})" if total else ""
+
+
+def _most_held(row: Mapping[str, Any]) -> str:
+    """The line that holds most, unless something else holds more."""
+    line = row["lines"][0] if row["lines"] else None
+    other = row["held"][0] if row["held"] else None
+    if line is not None and (other is None or line["bytes"] >= other["bytes"]):
+        backward = ", backward" if 2 * line["backward_bytes"] > line["bytes"] else ""
+        return f"most by {_place(line['file'], line['line'])} ({told_bytes(line['bytes'])}{backward})"
+    beside = (
+        f", then {_place(line['file'], line['line'])} ({told_bytes(line['bytes'])})"
+        if line is not None
+        else ""
+    )
+    return (
+        f"most by {printable(other['what'])} ({told_bytes(other['bytes'])}){beside}"
+        if other is not None
+        else ""
+    )
+
+
 def _limit(row: Mapping[str, Any]) -> Text:
     """How near it comes to what was measured here."""
     if row["roof_share"] is None:
@@ -185,13 +240,13 @@ def _findings(record: Mapping[str, Any], console: Console) -> None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
     table.add_column("what to change", ratio=1)
-    table.add_column("where", no_wrap=True, max_width=30, overflow="ellipsis")
+    table.add_column("where", no_wrap=True, max_width=_WHERE, overflow="ellipsis")
     table.add_column("gain", justify="right", no_wrap=True)
     for row in rows[:_FINDINGS]:
         gain = row["gain"]
         table.add_row(
             Text(printable(row["title"])),
-            Text(_place(row["file"], row["line"]) if row["file"] else ""),
+            Text(_place(row["file"], row["line"], _WHERE) if row["file"] else ""),
             f"{gain['low']:.0%}–{gain['high']:.0%}",
         )
     console.print(Padding(table, (1, 2, 0, 2)))
@@ -216,11 +271,11 @@ def _trust(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         console.print(Padding(Text(f"{len(rows) - _TRUST} more limits in the report", style="dim"), (0, 2)))
 
 
-def _place(file: str, line: int) -> str:
-    return _short_place(printable(f"{file}:{line}"))
+def _place(file: str, line: int, most: int = _PLACE) -> str:
+    return _short_place(printable(f"{file}:{line}"), most)
 
 
-def _short_place(place: str, most: int = 34) -> str:
+def _short_place(place: str, most: int = _PLACE) -> str:
     """Cut at the front, where folders are."""
     if len(place) <= most:
         return place
@@ -238,10 +293,3 @@ def _ms(ms: float) -> str:
 
 def _share(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
-
-
-def _bytes(size: float) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{size / 1e3:.3g} kB"

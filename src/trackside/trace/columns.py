@@ -38,6 +38,7 @@ _KINDS = {
     "overhead": Kind.OVERHEAD,
 }
 DEVICE_KINDS = (Kind.KERNEL, Kind.COPY, Kind.FILL, Kind.SYNC, Kind.DEVICE_ANNOTATION)
+_MEMORY = "[memory]"
 _FACTS = (
     "schemaVersion",
     "deviceProperties",
@@ -81,7 +82,7 @@ class Growing:
                 if phase == "X":
                     kind = kind_of(event.get("cat", ""))
                     args, duration = event.get("args") or {}, event.get("dur", 0)
-                elif phase == "i" and event.get("name") == "[memory]":
+                elif phase == "i" and event.get("name") == _MEMORY:
                     kind, args, duration = Kind.MEMORY, event["args"], 0
                 else:
                     self._take_other(event, phase)
@@ -98,6 +99,40 @@ class Growing:
             row = (kind, start, duration, name, lane, *map(_number, numbers))
             for column, value in zip(self._columns.values(), row, strict=True):
                 column.append(value)
+
+    def take_instants(self, events: list[Any]) -> None:
+        """The same, for what has no duration: allocations come by the ten thousand, and all are alike."""
+        try:
+            rows = [event for event in events if event["ph"] == "i" and event["name"] == _MEMORY]
+            if rows:
+                self.take_columns(self._memory(rows))
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+            self.take(events)
+            return
+        if len(rows) < len(events):
+            self.take(event for event in events if event["ph"] != "i" or event["name"] != _MEMORY)
+
+    def _memory(self, events: list[Any]) -> dict[str, Any]:
+        """Columns, or an exception where an event is not as it should be."""
+        numbers = [self.numbers(Kind.MEMORY, event["args"]) for event in events]
+        lanes: dict[tuple[Any, Any], int] = {}
+        for place in {(event["pid"], event["tid"]) for event in events}:
+            lanes[place] = self.lane(Kind.MEMORY, *place, {})
+        start = np.array([nanoseconds(event["ts"]) for event in events], np.int64)
+        if start.min() < 0 or start.max() >= _END_OF_TIME:
+            raise ValueError
+        count = len(events)
+        return {
+            "kind": np.full(count, Kind.MEMORY),
+            "start": start,
+            "duration": np.zeros(count, np.int64),
+            "name": np.full(count, self.name(_MEMORY)),
+            "lane": np.array([lanes[event["pid"], event["tid"]] for event in events]),
+            **{
+                name: np.array(array("q", column))
+                for name, column in zip(Numbers._fields, zip(*numbers, strict=True), strict=True)
+            },
+        }
 
     def take_columns(self, columns: Mapping[str, Any]) -> None:
         """Rows that are in columns already, of one length; those that are not given hold -1."""

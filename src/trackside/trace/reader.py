@@ -50,9 +50,8 @@ def read_trace(path: Path, progress: Progress = lambda read: None, details: bool
         scanned = scan(text, details)
         if scanned is None or not quick.take(scanned):
             found.take(file.events(text))
-        else:
-            for other in scanned.others:
-                found.take(file.events(other))
+        elif scanned.others:
+            found.take_instants(file.events(b",".join(one.rstrip(b", \n") for one in scanned.others)))
     return found.trace(file)
 
 

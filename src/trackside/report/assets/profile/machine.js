@@ -8,20 +8,38 @@ function memorySection() {
     if (noStep || !onDevice) return null;
     return section("memory", "Memory", null, missing("Memory was not recorded in this run."));
   }
-  return section("memory", "Memory", null, parts.map(memoryOf));
+  return section("memory", "Memory", null, parts.map(memoryOf),
+    el("p.note", {}, "Of the steps with lines. A line holds what its calls have taken and not given back, with what their derivatives have."));
 }
+
+const MEMORY_OF = { cpu: "Tensors of the host", process: "The whole process" };
 
 function memoryOf(part) {
   const series = list(part.series).filter(([at, bytes]) => number(at) !== null && number(bytes) !== null);
-  const rows = list(part.lines).slice(0, 12);
+  const lines = list(part.lines);
+  const rows = [...lines.map((row) => [row.bytes, placeLink(row.file, row.line), row.text, row.backward_bytes]),
+    ...list(part.held).map((row) => [row.bytes, short(row.what, 80), "", 0])].sort((a, b) => b[0] - a[0]);
+  const backward = lines.some((row) => row.backward_bytes > 0);
+  const total = number(part.total_bytes);
+  const reserved = number(part.reserved_bytes);
+  const segments = number(part.new_segments);
   return el("div.memory", {},
-    el("p", {}, el("b", {}, short(part.device, 80)), ": peak ", el("b", {}, size(part.peak_bytes)),
-      number(part.reserved_bytes) !== null && [`, ${size(part.reserved_bytes)} reserved`, help("reserved")]),
-    series.length > 1 && drawn((wide) => areaChart(wide, series, part.peak_bytes)),
-    rows.length > 0 && el("table.small", {},
+    el("p", {}, el("b", {}, MEMORY_OF[part.device] || short(part.device, 80)), ": peak ", el("b", {}, size(part.peak_bytes)),
+      total !== null && `, ${percent(part.peak_bytes / total)} of ${size(total)}`,
+      reserved !== null && [`, ${size(reserved)} reserved`, help("reserved"), reserved > part.peak_bytes && ` and ${percent(1 - part.peak_bytes / reserved)} of that not in use`],
+      "."),
+    part.growth_bytes > 0 && el("p", {}, "Every step leaves ", el("b", {}, `${size(part.growth_bytes)} more`), " than the one before",
+      list(part.growth_lines).length > 0 && [", taken by ", list(part.growth_lines).slice(0, 3).map((row, i) => [i > 0 && ", ", placeLink(row.file, row.line), ` (${size(row.bytes)})`])],
+      ": something keeps it."),
+    segments > 0 && el("p", {}, `The allocator asked the device for more memory ${many(segments, "time")} in these steps, ${size(part.new_segment_bytes)} together; each time the device may stand still.`),
+    series.length > 1 && drawn((wide) => areaChart(wide, series, part.peak_bytes, list(part.step_ends_ms))),
+    rows.length > 0 && el("div.wide", {}, el("table.small.held", {},
       el("caption", {}, "Held at the peak"),
-      el("tbody", {}, rows.map((row) => el("tr", {}, el("th", { scope: "row" }, placeLink(row.file, row.line)),
-        el("td.figure", {}, size(row.bytes)), el("td.figure", {}, number(row.bytes) === null ? "" : percent(row.bytes / part.peak_bytes)))))));
+      el("thead", {}, el("tr", {}, el("th", {}, "line"), el("th.text.wider", {}, ""), backward && el("th.figure.wider", {}, "backward", help("backward")), el("th.figure", {}, "held"), el("th.figure", {}, "share"))),
+      el("tbody", {}, rows.slice(0, 12).map(([bytes, place, text, back]) => el("tr", {}, el("th", { scope: "row" }, place),
+        el("td.text.wider", {}, text && code(short(text.trim(), 120))), backward && el("td.figure.wider", {}, back > 0 ? size(back) : ""),
+        el("td.figure", {}, size(bytes)), el("td.figure", {}, percent(bytes / part.peak_bytes))))))),
+    rows.length > 12 && el("p.note", {}, `And ${many(rows.length - 12, "line")} with less.`));
 }
 
 // The highest of each stretch: more points than pixels show nothing more.
@@ -35,14 +53,15 @@ function thinned(series, most) {
   return kept;
 }
 
-function areaChart(W, all, peak) {
+function areaChart(W, all, peak, steps) {
   const series = thinned(all, W);
   const [H, left, bottom, top] = [190, 66, 24, 12];
   const last = series[series.length - 1][0] || 1;
   const most = series.reduce((highest, [, bytes]) => Math.max(highest, bytes), peak || 0) * 1.08 || 1;
   const X = (at) => left + (at / last) * (W - left - 8);
   const Y = (bytes) => H - bottom - (bytes / most) * (H - bottom - top);
-  const path = series.map(([at, bytes], i) => `${i ? "L" : "M"}${X(at).toFixed(1)} ${Y(bytes).toFixed(1)}`).join("");
+  // Memory stays as it is until something is taken or given back.
+  const path = series.map(([at, bytes], i) => `${i ? "H" : "M"}${X(at).toFixed(1)}${i ? "V" : " "}${Y(bytes).toFixed(1)}`).join("");
   const highest = series.reduce((best, point) => (point[1] > best[1] ? point : best));
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => part * last);
   return svg("svg", { viewBox: `0 0 ${W} ${H}`, width: W, height: H, role: "img", "aria-label": `Memory over ${ms(last)}, peak ${size(peak)} at ${ms(highest[0])}` },
@@ -50,6 +69,7 @@ function areaChart(W, all, peak) {
       svg("line", { class: "grid", x1: left, x2: W - 8, y1: Y(part * most), y2: Y(part * most) }),
       svg("text", { class: "tick", x: left - 6, y: Y(part * most) + 4, "text-anchor": "end" }, size(part * most))]),
     ticks.map((at, i) => svg("text", { class: "tick", x: X(at), y: H - 6, "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, ms(at))),
+    steps.filter((at) => number(at) !== null && at > 0 && at < last).slice(0, 60).map((at) => svg("line", { class: "stepend", x1: X(at), x2: X(at), y1: top, y2: H - bottom })),
     svg("path", { class: "area", d: `${path}L${X(last)} ${Y(0)}L${X(series[0][0])} ${Y(0)}Z` }),
     svg("path", { class: "curve", d: path }),
     svg("circle", { class: "peak", cx: X(highest[0]), cy: Y(highest[1]), r: 4 }),
