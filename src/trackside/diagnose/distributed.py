@@ -37,8 +37,12 @@ def straggler(evidence: Evidence) -> Iterator[Draft]:
         return
     which, several = ranks_named(behind.late), len(behind.late) > 1
     waiting, step = duration(1e6 * behind.waiting_ms), duration(1e6 * behind.step_ms)
+    # Windows by the clock hold different steps on each rank, of which only the mean can be compared.
+    when = (
+        f"In {behind.in_steps} of {behind.of_steps} traced steps" if behind.of_steps > 1 else "On the average"
+    )
     told = [
-        f"In {behind.in_steps} of {behind.of_steps} traced steps the others wait in collectives for "
+        f"{when} the others wait in collectives for "
         f"{'them' if several else 'it'}, {waiting} of a step of {step} "
         f"({percent(behind.waiting_ms / behind.step_ms)}).",
         f"Outside of collectives {which} {'work' if several else 'works'} "

@@ -102,8 +102,7 @@ class Meeting:
             TracksideError: kind `store`, when the folder cannot be made.
         """
         with store_errors(self._own, "register in"):
-            with contextlib.suppress(FileExistsError):  # all ranks come at once
-                store.create_root()
+            store.create_root()
             if self.rank.number == 0:
                 self._sweep()
             shutil.rmtree(self._own, ignore_errors=True)
