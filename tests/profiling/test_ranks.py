@@ -122,7 +122,7 @@ def gone(root: Path, number: int) -> None:
 
 def test_what_a_rank_leaves_the_first_gathers_and_nothing_stays(tmp_path: Path) -> None:
     first, second = joined(tmp_path, rank(0)), joined(tmp_path, rank(1))
-    second.leave(seen(1, "there").model_dump(mode="json", by_alias=True))
+    assert second.leave(seen(1, "there").model_dump(mode="json", by_alias=True))
     said: list[str] = []
     (found,) = first.gather(lambda began: began + 60, said.append)
     assert found.part is not None
@@ -205,7 +205,7 @@ def test_the_first_rank_takes_away_what_dead_runs_left_and_leaves_live_ones_alon
 
 def test_where_the_first_rank_is_gone_a_part_does_not_stay_for_ever(tmp_path: Path) -> None:
     second = joined(tmp_path, rank(1))
-    second.leave(seen().model_dump(mode="json", by_alias=True))
+    assert not second.leave(seen().model_dump(mode="json", by_alias=True))
     assert not any((tmp_path / "ranks").iterdir())
 
 
@@ -616,6 +616,27 @@ def test_a_rank_that_works_longer_is_found_on_its_line_and_an_even_split_gains_w
     gained = 1 - repaired.record["step_ms"] / broken.record["step_ms"]
     # The steps of both vary with what else the machine does.
     assert found["gain"]["low"] - 0.1 <= gained <= found["gain"]["high"] + 0.1
+
+
+@pytest.mark.parametrize(("number", "told"), [("2", 1), ("3", 0)])
+def test_without_the_first_rank_one_of_each_machine_says_so_and_the_exit_code_stays(
+    number: str, told: int, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit(5)")
+    done = subprocess.run(
+        [sys.executable, "-m", "trackside", "profile", "train.py"],
+        env=os.environ
+        | ENVIRONMENT
+        | {"RANK": number, "WORLD_SIZE": "4", "TRACKSIDE_HOME": str(tmp_path / "home")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 5
+    assert done.stderr.count("in no report: rank 0 was not here") == told
+    assert len(done.stderr.splitlines()) == told
+    assert not any((tmp_path / "home" / "ranks").iterdir())
 
 
 def test_counters_are_refused_on_ranks_before_anything_runs(tmp_path: Path) -> None:

@@ -202,12 +202,15 @@ def _other_rank(
             program, limits, meeting, store, on_begun=live.begin, stdout=stdout, seconds=timeout
         )
         live.over = True
+        told = None
         try:
-            leave()
+            if not leave() and meeting.rank.speaks_for_machine:
+                told = "what this machine's ranks saw is in no report: rank 0 was not here, or did not wait"
         except (TracksideError, OSError, ValueError) as error:
             why = error.message if isinstance(error, TracksideError) else str(error)
-            told = f"trackside: what rank {meeting.rank.number} saw could not be left: {why}"
-            narration().print(printable(told), markup=False, soft_wrap=True)
+            told = f"what rank {meeting.rank.number} saw could not be left: {why}"
+        if told is not None:
+            live.say(told)
     return _end(ended)
 
 

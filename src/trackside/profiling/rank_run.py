@@ -35,7 +35,7 @@ def run_other_rank(
     on_begun: Callable[[], None],
     stdout: int | None = None,
     seconds: float | None = None,
-) -> tuple[Ended, Callable[[], None]]:
+) -> tuple[Ended, Callable[[], bool]]:
     """Run a program to its end, as a rank that is not the first.
 
     Args:
@@ -44,7 +44,8 @@ def run_other_rank(
         seconds: after so many the program is ended.
 
     Returns:
-        How it ended, and what is to be called then: it leaves what was seen for the first rank.
+        How it ended, and what is to be called then: it leaves what was seen for the first rank, and says
+        whether that one may still take it.
 
     Raises:
         TracksideError: it cannot be started, or the ranks' folder not be made.
@@ -62,12 +63,13 @@ def run_other_rank(
     )
     on_begun()
 
-    def leave() -> None:
+    def leave() -> bool:
         seen = rank_seen(
             read_capture(capture), meeting.rank.number, socket.gethostname(), program_end(ended), folder
         )
-        meeting.leave(seen.model_dump(mode="json", by_alias=True))
+        taken = meeting.leave(seen.model_dump(mode="json", by_alias=True))
         shutil.rmtree(capture, ignore_errors=True)
+        return taken
 
     return ended, leave
 

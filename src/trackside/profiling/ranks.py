@@ -48,6 +48,11 @@ class Rank:
     key: str
     """The same on all of them, and of no other run."""
 
+    @property
+    def speaks_for_machine(self) -> bool:
+        """Of what concerns a whole machine, one of its ranks tells."""
+        return self.number % self.local_world == 0
+
 
 def rank_here(environment: Mapping[str, str]) -> Rank | None:
     """The rank that this process is; None where torchrun started none, or only one."""
@@ -123,8 +128,11 @@ class Meeting:
             "count": self.rank.local_world,
         }
 
-    def leave(self, part: Mapping[str, Any]) -> None:
-        """Leave what this rank saw, for the first to take; where that one is gone, nothing stays.
+    def leave(self, part: Mapping[str, Any]) -> bool:
+        """Leave what this rank saw, for the first to take. Where that one is not here, nothing stays.
+
+        Returns:
+            Whether the first may still take it.
 
         Raises:
             TracksideError: kind `store`, when it cannot be written.
@@ -132,10 +140,12 @@ class Meeting:
         with store_errors(self._own, "leave what was seen in"):
             self._own.mkdir(parents=True, exist_ok=True)
             write_json(self._own / _PART, part)
-        if not (self._of(0) / _HERE).exists():
-            shutil.rmtree(self._own, ignore_errors=True)
-            if not any(self._folder.glob("rank-*")):
-                shutil.rmtree(self._folder, ignore_errors=True)
+        if (self._of(0) / _HERE).exists():
+            return True
+        shutil.rmtree(self._own, ignore_errors=True)
+        if not any(self._folder.glob("rank-*")):
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return False
 
     def gather(
         self,
