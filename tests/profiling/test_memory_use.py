@@ -101,10 +101,15 @@ def test_what_is_reserved_is_that_of_the_peak_and_new_segments_are_counted() -> 
     assert found.reservations == (2, 50 * MB, 0)
     assert found.reserved_bytes == 70 * MB
     later = run.device
+    # No gap is large enough for it, so that more is reserved than at the peak.
+    later.free(later.alloc(31 * MB, (TRAIN, 30)))
+    lower = use(later.snapshot())
+    assert lower is not None
+    assert (lower.peak_bytes, lower.reserved_bytes, lower.reservations.segments) == (50 * MB, 70 * MB, 3)
     later.alloc(100 * MB, (TRAIN, 30))
     after = use(later.snapshot())
     assert after is not None
-    assert (after.peak_bytes, after.reserved_bytes) == (108 * MB, 170 * MB)
+    assert (after.peak_bytes, after.reserved_bytes) == (108 * MB, 201 * MB)
 
 
 def test_a_block_that_was_given_back_is_not_named_by_what_lies_there_later() -> None:

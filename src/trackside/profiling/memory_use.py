@@ -32,8 +32,8 @@ _SLACK_NS = 2_000
 _JOINED_SHARE = 0.8
 # The history begins with the window, so that its first allocation is not far from there.
 _APART_NS = 10_000_000_000
-# Growth is what all steps have, the least of them at least half of the median; fewer steps show nothing. Nobody
-# runs out by less than so many bytes a step: a list of losses is such a case.
+# Growth is what all steps have, the least of them at least half of the median; fewer steps show nothing.
+# Nobody runs out by less than so many bytes a step: a list of losses is such a case.
 _FEWEST_STEPS, _EVEN, _LEAST_GROWTH = 3, 0.5, 65_536
 
 
