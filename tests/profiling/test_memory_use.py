@@ -93,6 +93,18 @@ def test_the_peak_is_held_by_the_innermost_lines_of_the_program_and_what_was_the
     assert found.series[-1][1] == 8 * MB, "the batch was given back at the end"
 
 
+def test_bytes_are_those_that_were_asked_for() -> None:
+    device = Allocator()
+    weights, gone = device.alloc(1000), device.alloc(3)
+    device.record()
+    device.alloc(700, (TRAIN, 5))
+    device.free(gone)
+    found = use(device.snapshot(), [(weights, 1000, "parameters")])
+    assert found is not None
+    assert found.owners == {Owner(None, "parameters"): 1000, line(5): 700, Owner(None, BEFORE): 3}
+    assert found.peak_bytes == 1703
+
+
 def test_what_is_reserved_is_that_of_the_peak_and_new_segments_are_counted() -> None:
     run = Training()
     found = use(run.device.snapshot())
