@@ -19,7 +19,11 @@ PARTS = {
     "cpu": ("budget", "rejection", "selfcheck"),
     "cuda": ("budget", "ncu", "side_by_side", "selfcheck"),
 }
-OTHERS = {"cpu": ("side_by_side", "ceilings", "trace", "gains"), "cuda": ("rejection", "ceilings")}
+GAINS = ("gains.predictions", "gains")
+OTHERS = {
+    "cpu": ("side_by_side", "ceilings", "trace", *GAINS),
+    "cuda": ("rejection", "ceilings", *GAINS),
+}
 """Parts that work there too, if they are named."""
 
 

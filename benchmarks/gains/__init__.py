@@ -1,164 +1,105 @@
-"""Are predicted gains true? Predicts from a broken program, then measures it against its repaired twin.
+"""Are predicted gains true? Broken programs against their repaired twins, by `compare`.
 
-`pairs/` holds the programs; the first word of a docstring names the rule. All run on one thread: what is
-compared is the prediction with the outcome, and two threads on a shared machine wait for each other.
+`pairs/` holds both as workloads; the first word of a docstring names the rule. Predictions are a part of
+their own (`gains.predictions`) and are committed before this one is run: it measures only pairs that have
+one, made by the same rules, and changes none.
 """
 
 from __future__ import annotations
 
-import ast
 import json
-import os
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from benchmarks.context import Bar, Context, Outcome
-from trackside.diagnose.diagnosis import diagnose
-from trackside.diagnose.evidence import Machine, gather
-from trackside.diagnose.workbench import Workbench
-from trackside.profiling.captured import read_capture
-from trackside.profiling.launch import launch
-from trackside.profiling.program import Program
+from benchmarks.context import Bar, Compared, Context, Outcome, compare
+from benchmarks.gains.predictions import PAIRS, repaired, rules_sha256, told
 
 __all__ = ["run"]
 
-PAIRS = Path(__file__).parent / "pairs"
-CLOCK = Path(__file__).with_name("steps.py")
-ROUNDS = 3
-"""Of broken, repaired, repaired, broken."""
 WANTED = 0.8
+_WIDEST = 0.05
 _PAIR_SECONDS = 60
 
 
 def run(context: Context) -> Outcome:
-    broken = sorted(PAIRS.glob("*_broken.py"))
+    path = context.folder / "gains.predictions.json"
+    if not path.exists():
+        return Outcome([], {}, False, ["there is no prediction: run --part gains.predictions first"])
+    predictions = json.loads(path.read_text())
+    if predictions["data"]["rules_sha256"] != rules_sha256():
+        return Outcome([], {}, False, ["the predictions were made by other rules: predict again"])
     rows: list[dict[str, Any]] = []
-    complete = True
-    with one_thread(), Workbench(threads=1) as workbench:
-        for program in broken:
+    complete = bool(predictions["complete"])
+    # As the program was profiled.
+    threads = ("--threads", "1") if context.kind == "cpu" else ()
+    with tempfile.TemporaryDirectory(prefix="trackside-gains-") as scratch:
+        for row in predictions["data"]["rows"]:
             if context.left() < _PAIR_SECONDS:
                 complete = False
                 break
-            row = predicted(program, workbench)
-            context.say(f"  {row['pair']}: {row['rule']} predicts {_range(row['gain'])}")
-            rows.append(row)
-        # Predictions stand before anything is measured.
-        context.save("gains-predicted", Outcome([], {"rows": rows}, complete, excused=True))
-        for row in rows:
-            if context.left() < _PAIR_SECONDS:
-                complete = False
-                break
-            row |= realised(row["pair"])
-            gain = row["gain"]
-            row["inside"] = gain is not None and gain["low"] <= row["realised"] <= gain["high"]
-            context.save("gains-measured", Outcome([], {"rows": rows}, False, excused=True))
-            context.say(
-                f"  {row['pair']}: predicted {_range(row['gain'])}, realised {row['realised']:.1%}, "
-                f"of the thread's own time {row['realised_cpu']:.1%}"
-            )
-    measured = [row for row in rows if "realised" in row]
-    if not measured:
-        return Outcome([], {"rows": rows}, complete, ["no time for one pair"], excused=not complete)
-    found = sum(row["gain"] is not None for row in measured)
-    inside = sum(row["inside"] for row in measured)
-    bars = [
-        Bar("a planted problem is found", "all", f"{found} of {len(measured)}", found == len(measured)),
-        Bar(
-            "the realised gain lies in the predicted range",
-            f"≥ {WANTED:.0%}",
-            f"{inside} of {len(measured)}",
-            inside >= WANTED * len(measured) if complete else None,
-        ),
-    ]
-    notes = [
-        f"{row['pair']}: {row['rule']} predicted {_range(row['gain'])}, realised {row['realised']:.1%} "
-        f"({row['realised_low']:.1%} to {row['realised_high']:.1%} by rounds; {row['realised_cpu']:.1%} "
-        "of the thread's own time)"
-        for row in measured
-    ]
-    return Outcome(bars, {"rows": rows}, complete, notes)
+            broken = PAIRS / context.kind / f"{row['pair']}_broken.py"
+            store = Path(scratch) / row["pair"]
+            seen = compare(context, broken, repaired(broken), store, "--metric", "wall", *threads)
+            rows.append({name: row[name] for name in ("pair", "rule", "gain")} | realised(row["gain"], seen))
+            context.say(f"  {row['pair']}: {_outcome(rows[-1])}")
+            context.save("gains-so-far", Outcome([], {"rows": rows}, False, excused=True))
+    (context.folder / "gains-so-far.json").unlink(missing_ok=True)
+    return Outcome(
+        _bars(rows, complete),
+        {"predicted": predictions["date"], "predicted_at": predictions["commit"], "rows": rows},
+        complete,
+        [f"{row['pair']} ({row['rule']}): {_outcome(row)}" for row in rows],
+        excused=not complete,
+    )
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
-
-
-def rule_of(program: Path) -> str:
-    """The rule that a pair is about."""
-    text = ast.get_docstring(ast.parse(program.read_text())) or ""
-    return text.partition(":")[0]
-
-
-def predicted(program: Path, workbench: Workbench) -> dict[str, Any]:
-    """What the profile of the broken program says the repair would gain."""
-    rule = rule_of(program)
-    row: dict[str, Any] = {"pair": program.stem.removesuffix("_broken"), "rule": rule, "gain": None}
-    with tempfile.TemporaryDirectory(prefix="trackside-gains-") as place:
-        folder = Path(place)
-        with (folder / "out").open("wb") as out:
-            launch(
-                Program(str(program)),
-                "trackside.profiling.capture:around",
-                {"warmup": 5, "steps": 10},
-                folder,
-                stdout=out.fileno(),
-            )
-        evidence = gather(read_capture(folder), [program.name], Machine(cpus=2, memory_free=0.5), workbench)
-    if evidence is None:
-        return row
-    mine = [one for one in diagnose(evidence).findings if one.id == rule]
-    if mine:
-        best = mine[0]
-        row |= {"gain": best.gain.model_dump(), "confidence": best.confidence, "line": best.line}
-    return row
-
-
-def realised(pair: str) -> dict[str, Any]:
-    """Both programs in turn, each run a process of its own; a run counts by the median of its steps."""
-    both = [PAIRS / f"{pair}_broken.py", PAIRS / f"{pair}_repaired.py"]
-    wall: tuple[list[float], list[float]] = ([], [])
-    own: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
-        for arm in (0, 1, 1, 0):
-            step = _step_ns(both[arm])
-            wall[arm].append(step[0])
-            own[arm].append(step[1])
-    rounds = [1 - min(wall[1][at : at + 2]) / min(wall[0][at : at + 2]) for at in range(0, len(wall[0]), 2)]
+def realised(gain: dict[str, float] | None, seen: Compared) -> dict[str, Any]:
+    """What the repair saved of a call, and whether that was foretold."""
+    speed = (seen.document or {}).get("speedup")
+    if not speed:
+        return {"verdict": seen.verdict, "realised": None, "inside": False, "error": seen.error}
+    saved = 1 - 1 / speed["ratio"]
     return {
-        "broken_ms": median(wall[0]) / 1e6,
-        "repaired_ms": median(wall[1]) / 1e6,
-        "realised": median(rounds),
-        "realised_low": min(rounds),
-        "realised_high": max(rounds),
-        "realised_cpu": 1 - min(own[1]) / min(own[0]),
+        "verdict": seen.verdict,
+        "realised": saved,
+        "realised_low": 1 - 1 / speed["low"],
+        "realised_high": 1 - 1 / speed["high"],
+        "inside": gain is not None and gain["low"] <= saved <= gain["high"],
     }
 
 
-def _step_ns(program: Path) -> tuple[float, float]:
-    """Medians of a run's steps: on the wall, and the thread's own time."""
-    # By its file: as a module it would bring ours into the program's process.
-    done = subprocess.run(
-        [sys.executable, str(CLOCK), str(program)], capture_output=True, check=True, timeout=120
+def _bars(rows: list[dict[str, Any]], complete: bool) -> list[Bar]:
+    if not rows:
+        return []
+    found = sum(row["gain"] is not None for row in rows)
+    inside = sum(row["inside"] for row in rows)
+    gains = [row["gain"] for row in rows if row["gain"] is not None]
+    narrow = sum(gain["high"] - gain["low"] <= max(_WIDEST, gain["mid"]) + 1e-9 for gain in gains)
+    wrong = sum(row["verdict"] in ("rejected", "error") for row in rows)
+    return [
+        Bar("a planted problem is found", "all", f"{found} of {len(rows)}", found == len(rows)),
+        Bar("repaired twins compute the same", "all", f"{len(rows) - wrong} of {len(rows)}", wrong == 0),
+        Bar(
+            "ranges are no wider than 5 points or the gain",
+            "all",
+            f"{narrow} of {len(gains)}",
+            narrow == len(gains),
+        ),
+        Bar(
+            "the realised gain lies in the predicted range",
+            f"≥ {WANTED:.0%}",
+            f"{inside} of {len(rows)}",
+            inside >= WANTED * len(rows) if complete else None,
+        ),
+    ]
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    if row["realised"] is None:
+        return f"{told(row['gain'])}; {row['verdict']}, not measured"
+    side = "inside" if row["inside"] else "OUTSIDE"
+    return (
+        f"{told(row['gain'])}, realised {row['realised']:.1%} "
+        f"[{row['realised_low']:.1%}, {row['realised_high']:.1%}], {side} ({row['verdict']})"
     )
-    steps = json.loads(done.stdout)
-    steady = steps[len(steps) // 4 :]
-    return median(one[0] for one in steady), median(one[1] for one in steady)
-
-
-def _range(gain: dict[str, float] | None) -> str:
-    return f"{gain['low']:.1%} to {gain['high']:.1%}" if gain else "nothing"

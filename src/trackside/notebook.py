@@ -87,7 +87,7 @@ class Block:
             options={name: value for name, value in asdict(self._limits).items() if value is not None},
             trust=disturbances(telemetry, captured),
         )
-        found = examine(captured, run.command[1:], run.ceilings)
+        found = examine(captured, run)
         self.record = build_record(
             captured,
             replace(run, trust=[*run.trust, *found.failed]),

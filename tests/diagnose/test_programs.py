@@ -129,6 +129,7 @@ ELSEWHERE = {
     "threads": "test_rules.py",
     "exposed-collectives": "test_device.py",
     "small-messages": "test_device.py",
+    "straggler": "../profiling/test_ranks.py",
 }
 
 

@@ -14,12 +14,13 @@ from trackside.diagnose.diagnosis import all_rules, diagnose
 from trackside.diagnose.evidence import Evidence, Machine, gather
 from trackside.diagnose.rule import RULES, Draft, Rule
 from trackside.diagnose.source import read_source
-from trackside.diagnose.workbench import Workbench
+from trackside.diagnose.workbench import Timing, Workbench
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_stacks import Line
 from trackside.records.profile import WindowTimes
 from trackside.trace.edits import Scale
 from trackside.trace.reader import read_trace
+from trackside.trace.steps import Steps
 
 STEPS = 5
 
@@ -48,6 +49,24 @@ def test_a_hiccup_in_one_step_does_not_count(tmp_path: Path) -> None:
     assert disturbed.step_ns == pytest.approx(calm.step_ns)
     assert disturbed.before_as_traced.step_ns > 8 * calm.step_ns
     assert disturbed.share(disturbed.ops("aten::mm")) == pytest.approx(0.6, abs=0.01)
+
+
+def test_the_range_of_an_optimizer_counts_in_the_last_step_too(tmp_path: Path) -> None:
+    """The hook that ends a step runs inside the range, which ends a little later."""
+    maker = Maker()
+    ends = []
+    for number in range(4):
+        start = 100.0 * number
+        maker.op("aten::mm", start + 10, 50)
+        maker.mark("Optimizer.step#Adam.step", start + 70, 32)
+        maker.op("aten::add_", start + 75, 20)
+        ends.append(int((start + 100) * 1e3))
+    begins = [0, *ends[:-1]]
+    found = Captured(steps=Steps(np.array(begins), np.array(ends), "optimizer"))
+    found.traced = read_trace(maker.write(tmp_path / "trace.json"))
+    evidence = gather(found, ["train.py"])
+    assert evidence is not None
+    assert len(evidence.annotations("Optimizer.step#")) == len(evidence.steps) == 4
 
 
 def test_tracing_is_taken_off_each_operator_and_not_in_proportion(tmp_path: Path) -> None:
@@ -143,10 +162,12 @@ class TwoIdleCores(Workbench):
     """Answers as the real one did for a product of 512×768 with 768×768 on two quiet cores: 7.1 and 3.7 "
     "ms."""
 
-    def times(self, setup: str, *arms: str, threads: int | None = None) -> tuple[float, ...] | None:
+    def times(
+        self, setup: str, *arms: str, threads: int | None = None, on_host: bool = False
+    ) -> tuple[Timing, ...] | None:
         assert arms == ("torch.mm(a, b)",)
         ast.parse(setup)
-        return ({1: 7.1e-3, 2: 3.7e-3}[threads or 0],)
+        return (Timing({1: 7.1e-3, 2: 3.7e-3}[threads or 0]),)
 
 
 def test_a_program_that_sets_too_few_threads_is_told(tmp_path: Path) -> None:
@@ -171,7 +192,8 @@ def test_the_workbench_times_both_ways_and_refuses_what_cannot_run() -> None:
     with Workbench(threads=1, seconds=0.05) as bench:
         ratio = bench.ratio("a = torch.rand(300, 300)", "\n".join(["a @ a"] * 10), "a @ a")
         assert ratio is not None
-        assert 0.01 < ratio < 0.7
+        assert 0.01 < ratio.host < 0.7
+        assert ratio.device is None
         assert bench.ratio("a = nonsense", "a", "a") is None
         # It goes on after a question that failed.
         assert bench.times("x = 1", "x + 1") is not None

@@ -109,3 +109,57 @@ def test_a_traced_window_does_not_outlast_the_steps_by_much() -> None:
     assert not slow.is_stuck(slow.now.began_ns + 150 * SECOND)
     assert slow.is_stuck(slow.now.began_ns + 170 * SECOND)
     assert not followed([0.5] * 3, Limits(warmup=1, steps=4)).is_stuck(1000 * SECOND)
+
+
+FIXED = Limits(fixed=True)
+
+
+@pytest.mark.parametrize("steps", [[0.001] * 40, [3.0] * 40, [20.0, 9.0, *[0.1, 0.5] * 19]])
+def test_ranks_have_their_windows_at_the_same_steps_whatever_their_pace(steps: list[float]) -> None:
+    windows = followed(steps, FIXED)
+    assert counts(windows) == {"warm": 5, "A": 10, "T": 10, "B": 3, "done": 0}
+    ends = [sum(steps[: number + 1]) for number in range(len(steps))]
+    traced = windows.past[2]
+    # Starting the profiler took one of them longer, for which the others waited in the step after it.
+    assert traced.began_ns == pytest.approx(ends[15] * SECOND)
+    assert traced.ends_ns[-1] == pytest.approx(ends[25] * SECOND)
+
+
+def test_numbers_asked_for_hold_on_ranks_too_and_seconds_do_not_part_them() -> None:
+    asked = Limits(warmup=1, steps=2, seconds=100.0, fixed=True)
+    assert counts(followed([0.1] * 12, asked)) == {"warm": 1, "A": 2, "T": 2, "B": 2, "done": 0}
+
+
+def moments(late: float, origin: float | None, until: float) -> list[tuple[str, float]]:
+    """When windows by the clock begin on a rank that changes them so many seconds late."""
+    window = Windows(FIXED, 0)
+    common = None if origin is None else int(origin * SECOND)
+    stretches = Stretches(FIXED, 0, lambda now: common if common is not None and now >= common else None)
+    found, now = [], 0
+    while now < until * SECOND:
+        now += SECOND // 100
+        stage = stretches.due(window.now, now)
+        if stage is not None:
+            now += int(late * SECOND)
+            window.begin(stage, now)
+            found.append((stage.value, now / SECOND))
+            if stage is Stage.DONE:
+                stretches.round_ended()
+    return found
+
+
+def test_by_the_clock_ranks_change_windows_at_common_moments_and_delays_do_not_add_up() -> None:
+    quick, slow = moments(0.0, 2.0, 12), moments(0.1, 2.0, 12)
+    assert [stage for stage, _ in quick] == [stage for stage, _ in slow] == ["A", "T", "B", "done"] * 2
+    assert quick[0][1] == pytest.approx(2.3, abs=0.02)
+    for (_, one), (_, other) in zip(quick, slow, strict=True):
+        assert 0 <= other - one <= 0.13
+
+
+def test_by_the_clock_a_rank_waits_for_the_common_moment() -> None:
+    assert moments(0.0, None, 40) == []
+
+
+def test_a_window_that_began_late_is_not_cut_to_nothing() -> None:
+    began = dict(moments(0.4, 0.0, 4))
+    assert began["T"] - began["A"] >= 0.15

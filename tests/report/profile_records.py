@@ -8,7 +8,7 @@ from tests.report.training_record import gpu_training
 
 from trackside.records.profile import ProfileRecord
 
-__all__ = ["HOSTILE", "cpu_program", "failed", "gpu_training", "hostile", "large", "nothing"]
+__all__ = ["HOSTILE", "cpu_program", "failed", "gpu_training", "hostile", "large", "nothing", "ranks"]
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -24,6 +24,37 @@ HOSTILE = (
     "constructor",
     "emoji 🏎️ and 漢字 and \U0010ffff",
 )
+
+
+def ranks(count: int = 8, late: int = 3) -> ProfileRecord:
+    """A training run of several ranks, one of which works longer; the last was killed."""
+    step = 212.0
+    rows = []
+    for number in range(count):
+        work = 180.0 if number == late else 110.0 + number
+        parts = {"compute": work - 10, "communication": step - work, "copy": 0, "host": 10, "idle": 0}
+        rows.append(
+            {
+                "rank": number,
+                "host": f"node-{number // 4}",
+                "device": "NVIDIA H200",
+                "step_ms": step,
+                "spread": 0.02,
+                "steps": 10,
+                "breakdown_ms": parts,
+                "waiting_ms": 180.0 - work,
+                "peak_bytes": 40_000_000_000 + number,
+                "program": {"exit_code": 0, "signal": None, "seconds": 70.0},
+            }
+        )
+    rows[-1] |= {
+        "step_ms": None,
+        "breakdown_ms": None,
+        "waiting_ms": None,
+        "peak_bytes": None,
+        "program": None,
+    }
+    return ProfileRecord.model_validate(gpu_training().to_dict() | {"ranks": rows})
 
 
 def cpu_program() -> ProfileRecord:
@@ -224,6 +255,10 @@ def hostile() -> ProfileRecord:
         "lines": [{"file": name, "line": 7, "text": name, "bytes": 10**9} for name in HOSTILE],
         "held": [{"what": name, "bytes": 10**8} for name in HOSTILE],
     }
+    base["ranks"] = ranks().to_dict()["ranks"]
+    for rank in base["ranks"]:
+        rank |= {"host": evil(), "device": evil()}
+        rank["program"] = {"exit_code": None, "signal": evil(), "seconds": 1.0}
     return ProfileRecord.from_dict(base)
 
 

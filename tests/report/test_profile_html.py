@@ -20,7 +20,7 @@ from trackside.report.profile_html import MOST_BYTES, write_report
 
 HERE = browser_path()
 needs_browser = pytest.mark.skipif(HERE is None, reason="needs a browser: apt-get install chromium")
-ALL = ("gpu_training", "cpu_program", "nothing", "failed", "hostile", "large")
+ALL = ("gpu_training", "cpu_program", "nothing", "failed", "hostile", "large", "ranks")
 Page = Callable[..., Browser]
 
 TROUBLE = {
@@ -111,6 +111,24 @@ def test_the_first_screen_names_the_top_problem_its_line_and_its_gain(opened: Pa
     assert "Attention is computed step by step" in seen
     assert "model.py:23 |" in seen
     assert "17 % of the step 13–20 %, about 36.0 ms" in seen
+
+
+@needs_browser
+def test_ranks_stand_side_by_side_with_what_each_waits_for_the_others(opened: Page) -> None:
+    browser = opened("ranks")
+    rows = [" ".join(text.split()) for text in texts(browser, ".ranks tbody tr")]
+    assert len(rows) == 8
+    assert rows[0] == "0 node-0 212 ms 110 ms 70.0 ms 40.0 GB exit code 0"
+    assert rows[3] == "3 node-0 212 ms 180 ms 0 ms 40.0 GB exit code 0"
+    assert rows[7] == "7 node-1 – – – – not known"
+    # The late one's bar is computing where the others' is communication.
+    wide = browser.value(
+        "[...document.querySelectorAll('.ranks .stack')].slice(0, 4)"
+        ".map((node) => node.children[1].getBoundingClientRect().width / node.getBoundingClientRect().width)"
+    )
+    assert wide[0] == pytest.approx(102 / 212, abs=0.02)
+    assert wide[3] == pytest.approx(32 / 212, abs=0.02)
+    assert texts(opened("gpu_training"), "#ranks") == []
 
 
 @needs_browser

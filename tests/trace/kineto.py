@@ -33,8 +33,8 @@ class Maker:
     def op(self, name: str, start: float, duration: float, **more: Any) -> None:
         self.add("cpu_op", name, start, duration, **more)
 
-    def mark(self, name: str, start: float, duration: float) -> None:
-        self.add("user_annotation", name, start, duration)
+    def mark(self, name: str, start: float, duration: float, **more: Any) -> None:
+        self.add("user_annotation", name, start, duration, **more)
 
     def on_device(
         self,

@@ -60,6 +60,14 @@ def test_a_step_on_a_gpu_is_compute_exposed_communication_exposed_copies_host_an
     assert breakdown(trace, 15_000, 25_000).compute == 10_000
 
 
+def test_a_device_that_waits_for_a_collective_of_the_host_communicates(tmp_path: Path) -> None:
+    made = Maker()
+    made.kernel("gemm", 2, 10, 30)  # 10-40
+    made.mark("gloo:all_reduce", 30, 40, tid=77)  # 30-70
+    found = breakdown(read_trace(made.write(tmp_path / "a.json")), 0, 100_000)
+    assert (found.compute, found.communication, found.host) == (30_000, 30_000, 40_000)
+
+
 def test_without_a_device_operators_compute(tmp_path: Path) -> None:
     made = Maker()
     made.op("aten::linear", 0, 30)
@@ -72,6 +80,23 @@ def test_without_a_device_operators_compute(tmp_path: Path) -> None:
     found = breakdown(read_trace(made.write(tmp_path / "a.json")), 0, 100_000)
     assert (found.compute, found.communication, found.copy) == (43_000, 10_000, 5_000)
     assert (found.host, found.idle) == (35_000, 7_000)
+
+
+def test_a_collective_of_gloo_lasts_as_long_as_its_range_and_computing_beside_it_hides_it(
+    tmp_path: Path,
+) -> None:
+    made = Maker()
+    made.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 0, 30)
+    made.op("aten::mul", 2, 4)
+    made.op("c10d::allreduce_", 10, 5)
+    made.mark("gloo:all_reduce", 12, 58, tid=77)  # 12-70
+    made.op("aten::mm", 40, 10)
+    made.op("_c10d_functional::wait_tensor", 80, 10)
+    trace = read_trace(made.write(tmp_path / "a.json"))
+    found = breakdown(trace, 0, 100_000)
+    # The operator around the call waits from 15 to 30 as far as can be told, and does not compute.
+    assert (found.compute, found.communication) == (14_000, 60_000)
+    assert found.host == 26_000
 
 
 def test_what_ran_is_counted_on_the_device_and_without_one_by_outermost_operators(tmp_path: Path) -> None:
@@ -125,6 +150,29 @@ def test_steps_without_any_mark_are_found_by_what_repeats(tmp_path: Path, layers
     softmax = np.flatnonzero(trace.named("aten::softmax"))
     for begin, end in zip(steps.begin, steps.end, strict=True):
         assert ((trace.start[softmax] >= begin) & (trace.start[softmax] < end)).sum() == 1
+
+
+def test_a_step_that_is_nothing_but_a_loop_is_the_whole_loop_and_not_one_turn(tmp_path: Path) -> None:
+    """As a history that grows by one state at a time: the loop's end meets its beginning once a step."""
+    made, at = Maker(), 0.0
+    for _ in range(6):
+        for name in ("unsqueeze", *(["linear", "tanh", "unsqueeze", "cat"] * 40)):
+            made.op(f"aten::{name}", at, 4)
+            at += 5
+    steps = find_steps(read_trace(made.write(tmp_path / "a.json")))
+    assert steps.found_by == "repetition"
+    assert set((steps.end - steps.begin).tolist()) == {161 * 5_000}
+
+
+def test_a_break_now_and_then_does_not_make_a_longer_step(tmp_path: Path) -> None:
+    made, at = Maker(), 0.0
+    for turn in range(60):
+        odd = turn in (7, 31, 50)
+        for name in ("linear", "tanh", *(["item"] if odd else []), "mean"):
+            made.op(f"aten::{name}", at, 4)
+            at += 5
+    steps = find_steps(read_trace(made.write(tmp_path / "a.json")))
+    assert float(np.median(steps.end - steps.begin)) == 15_000
 
 
 def test_marks_come_first_then_the_optimizer_and_else_the_window_is_one(tmp_path: Path) -> None:

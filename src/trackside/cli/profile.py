@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from trackside.profiling.captured import Captured
     from trackside.profiling.launch import Ended
     from trackside.profiling.program import Program
+    from trackside.profiling.rank_times import RanksSeen
+    from trackside.profiling.ranks import Meeting
     from trackside.profiling.record import RunFacts
+    from trackside.profiling.windows import Limits
     from trackside.records.profile import ProfileRecord
     from trackside.store.runs import Run, RunStore
 
@@ -110,6 +114,8 @@ def profile(
     if trace is not None:
         return _existing(trace, out, as_json)
     from trackside.profiling.program import Program
+    from trackside.profiling.rank_run import gathered
+    from trackside.profiling.ranks import Meeting, rank_here
     from trackside.profiling.session import run_program
     from trackside.profiling.windows import Limits
     from trackside.store.runs import RunStore
@@ -122,14 +128,28 @@ def profile(
     if not (program.module or target == "-" or os.path.exists(target)):
         raise TracksideError("not-found", f"there is no file {target}", "trackside profile SCRIPT [ARGS]")
     store = RunStore()
+    rank = rank_here(os.environ)
+    limits = Limits(warmup, steps, seconds, fixed=rank is not None)
+    stdout = _STDERR if as_json else None
+    if rank is not None and counters:
+        raise TracksideError(
+            "unsupported",
+            f"--counters runs the program again, and one of {rank.world} ranks cannot do so alone",
+            "leave it out, or profile the program without torchrun",
+        )
+    meeting = Meeting(store.root, rank) if rank is not None else None
+    if meeting is not None and meeting.rank.number > 0:
+        return _other_rank(program, limits, meeting, store, stdout, timeout)
     run = store.new_run("profile")
     folder = run.folder / "capture"
     folder.mkdir()
+    if meeting is not None:
+        meeting.join(store)
     live = _Live()
-    with _finished_first(live):
+    with _finished_first(live, rank is not None):
         seen = run_program(
             program,
-            Limits(warmup, steps, seconds),
+            limits,
             folder,
             root=store.root,
             options={
@@ -142,27 +162,61 @@ def profile(
             run_id=run.id,
             on_message=live.heard,
             on_ended=live.ended,
-            stdout=_STDERR if as_json else None,
+            stdout=stdout,
             seconds=timeout,
+            rank_clock=meeting.rank_clock if meeting is not None else None,
         )
-        record = _examined(seen.captured, seen.run)
+        ranks = None
+        if meeting is not None:
+            seen, ranks = gathered(meeting, seen, live.asked_to_end, live.say)
+            meeting.close()
+        record = _examined(seen.captured, seen.run, ranks)
         if counters:
             record = _with_counters(record, program, run, live.console)
         _keep(record, store, run, live.console, seen.captured)
         _show(record, run, out, as_json)
-    if seen.ended.timed_out:
-        return _EXIT_TIMEOUT
+    return _end(seen.ended)
+
+
+def _end(ended: Ended) -> int:
+    """End as the program did."""
     from trackside.profiling.launch import end_as
 
-    return end_as(seen.ended)
+    return _EXIT_TIMEOUT if ended.timed_out else end_as(ended)
 
 
-def _examined(captured: Captured, run: RunFacts) -> ProfileRecord:
+def _other_rank(
+    program: Program,
+    limits: Limits,
+    meeting: Meeting,
+    store: RunStore,
+    stdout: int | None,
+    timeout: float | None,
+) -> int:
+    """A rank that is not the first: its program runs as it would, and the first rank tells the story."""
+    from trackside.profiling.rank_run import run_other_rank
+
+    live = _Live(silent=True)
+    with _finished_first(live, True):
+        ended, leave = run_other_rank(
+            program, limits, meeting, store, on_begun=live.begin, stdout=stdout, seconds=timeout
+        )
+        live.over = True
+        try:
+            leave()
+        except (TracksideError, OSError, ValueError) as error:
+            why = error.message if isinstance(error, TracksideError) else str(error)
+            told = f"trackside: what rank {meeting.rank.number} saw could not be left: {why}"
+            narration().print(printable(told), markup=False, soft_wrap=True)
+    return _end(ended)
+
+
+def _examined(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None) -> ProfileRecord:
     """The record, with what the rules find."""
     from trackside.diagnose.examine import examine
     from trackside.profiling.record import build_record
 
-    found = examine(captured, run.command[1:], run.ceilings)
+    found = examine(captured, run, ranks)
     record = build_record(captured, run, found.findings, found.together)
     return record.model_copy(update={"trust": [*record.trust, *found.failed]})
 
@@ -268,51 +322,74 @@ def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _finished_first(live: _Live) -> Iterator[None]:
-    """Once the program is over, what was captured is kept before Ctrl-C ends us; a second one ends us."""
-    before = signal.getsignal(signal.SIGINT)
-    if before in (signal.SIG_IGN, None):
-        yield
-        return
+def _finished_first(live: _Live, is_rank: bool = False) -> Iterator[None]:
+    """Once the program is over, what was captured is kept before Ctrl-C ends us; a second one ends us.
+
+    For one of several ranks so does SIGTERM: torchrun sends it to all when one has failed.
+    """
+    before = {
+        number: handler
+        for number in (signal.SIGINT, *([signal.SIGTERM] if is_rank else []))
+        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+    }
     came: list[int] = []
 
     def once(number: int, frame: object) -> None:
-        if came or not live.over:
+        if number == signal.SIGTERM and (came or not live.begun):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif number == signal.SIGINT and (came or not live.over):
             raise KeyboardInterrupt
         came.append(number)
-        # Not by way of the console: it may be what was interrupted.
-        os.write(_STDERR, b"trackside: keeping what was seen; again to give up\n")
+        live.asked_s = time.monotonic()
+        if not live.silent:
+            # Not by way of the console: it may be what was interrupted.
+            os.write(_STDERR, b"trackside: keeping what was seen; again to give up\n")
 
-    signal.signal(signal.SIGINT, once)
+    for number in before:
+        signal.signal(number, once)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Live:
     """A line on stderr for each window that is over; the program writes there too."""
 
-    def __init__(self) -> None:
+    def __init__(self, silent: bool = False) -> None:
         self.console = narration()
+        self.silent = silent
+        self.begun = False
+        """The program is under way, or was."""
         self.over = False
         """The program has ended."""
+        self.asked_s: float | None = None
+        """When a signal asked for an end."""
+
+    def begin(self) -> None:
+        self.begun = True
+
+    def asked_to_end(self) -> float | None:
+        return self.asked_s
 
     def heard(self, message: dict[str, Any]) -> None:
+        self.begin()
         kind = message["kind"]
         if kind == "trouble":
-            self._say(f"the capture ended early: {message.get('text')}")
+            self.say(f"the capture ended early: {message.get('text')}")
         elif kind == "steps":
-            self._say("an optimizer steps: from here on windows go by its steps")
+            self.say("an optimizer steps: from here on windows go by its steps")
         elif kind == "window" and message.get("name") in _DONE:
             steps, took = message.get("steps"), float(message.get("seconds") or 0.0)
             what = f"{took:.2g} s" if message.get("by_time") else f"{steps} steps in {took:.2g} s"
-            self._say(f"{_DONE[message['name']]}: {what}")
+            self.say(f"{_DONE[message['name']]}: {what}")
 
     def ended(self, ended: Ended) -> None:
-        self.over = True
+        self.begun = self.over = True
         how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
-        self._say(f"ended with {how} after {ended.seconds:.3g} s; reading what was seen")
+        self.say(f"ended with {how} after {ended.seconds:.3g} s; reading what was seen")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self.console.print(printable(f"trackside: {text}"), markup=False, style="dim", soft_wrap=True)

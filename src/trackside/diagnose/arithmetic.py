@@ -19,6 +19,7 @@ from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
 from trackside.diagnose.wording import count, duration, percent, shape_text
+from trackside.diagnose.workbench import Ratio
 from trackside.profiling.line_stacks import Line
 from trackside.trace.edits import Edit, Scale
 from trackside.trace.model import Kind
@@ -31,6 +32,8 @@ _PRODUCTS = frozenset(
 )
 _INNER_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _FEWEST_PRODUCTS = 8
+# Half of the bytes, where nothing was timed.
+_USUAL_SINGLE = Ratio(0.5, 0.5)
 
 
 @rule("float64", "arithmetic", item="precision.float64")
@@ -46,7 +49,7 @@ def float64(evidence: Evidence) -> Iterator[Draft]:
     factor = _single_ratio(evidence, products)
     edits: list[Edit] = []
     if products:
-        edits.append(Scale(evidence.tasks(products), factor))
+        edits += evidence.shrunk(products, factor)
     rest = np.setdiff1d(evidence.tasks(double), evidence.tasks(products))
     # What moves bytes moves half of them; a call's own cost stays.
     edits.append(Scale(rest, 0.6))
@@ -58,11 +61,7 @@ def float64(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"{count(len(double) / len(evidence.steps))} operators of a step work on float64 and take "
             f"{duration(cost)} of {duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
-            *(
-                [f"The largest product was measured here to take {factor:.2f} of its time in float32."]
-                if products
-                else []
-            ),
+            *([f"The largest product was measured here to take {factor} in float32."] if products else []),
         ],
         fix="Make tensors in float32: drop dtype=torch.float64 and .double(), and convert what comes from "
         "NumPy with "
@@ -81,16 +80,16 @@ def _is_double(evidence: Evidence, row: int) -> bool:
     )
 
 
-def _single_ratio(evidence: Evidence, products: Sequence[int]) -> float:
+def _single_ratio(evidence: Evidence, products: Sequence[int]) -> Ratio:
     """What a product takes in float32 of its time in float64."""
     if not products or evidence.workbench is None:
-        return 0.5
+        return _USUAL_SINGLE
     row = max(products, key=lambda one: int(evidence.trace.duration[one]))
     shapes = [shape for shape in evidence.inputs(row).shapes if len(shape) >= 2][:2]
     if len(shapes) < 2:
-        return 0.5
+        return _USUAL_SINGLE
     setup = f"a, b = torch.rand({shapes[0]}), torch.rand({shapes[1]}); c, d = a.double(), b.double()"
-    return min(1.0, evidence.workbench.ratio(setup, "c @ d", "a @ b") or 0.5)
+    return evidence.workbench.ratio(setup, "c @ d", "a @ b") or _USUAL_SINGLE
 
 
 @rule("looped-products", "arithmetic", item="pytorch.python-loops")
@@ -119,7 +118,7 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
         inner = [row for row in evidence.forward_ops if evidence.places.caller(row) in own]
         back = backward_of(evidence, inner)
         cost = evidence.cost([*inner, *back]) + evidence.python_ns(own)
-        if ratio is None or ratio > 0.9:
+        if ratio is None or ratio.best > 0.9:
             continue
         yield Draft(
             title=f"{times} small products run one after the other",
@@ -129,11 +128,14 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
                 "step; with what "
                 f"is around them they take {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
-                f"One batched product was measured here to take {ratio:.2f} of the loop's time.",
+                f"One batched product was measured here to take {ratio}.",
             ],
             fix="Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks.",
-            edits=[*evidence.shrunk([*inner, *back], ratio), *evidence.python_shrunk(own, ratio)],
-            confidence="high" if ratio < 0.5 else "medium",
+            edits=[
+                *evidence.shrunk([*inner, *back], ratio),
+                *evidence.python_shrunk(own, ratio.host),
+            ],
+            confidence="high" if ratio.computing < 0.5 else "medium",
         )
 
 
@@ -202,9 +204,10 @@ def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
         return
     a, b = shapes
     setup = f"torch.set_grad_enabled(False); a, b = torch.rand({a}), torch.rand({b}); c = b.bfloat16()"
-    ratio = evidence.workbench.ratio(setup, "a @ b", "a.bfloat16() @ c")
-    if ratio is None or ratio > 0.75:
+    measured = evidence.workbench.ratio(setup, "a @ b", "a.bfloat16() @ c")
+    if measured is None or measured.host > 0.75:
         return
+    ratio = measured.host
     by_line = evidence.by_line(rows)
     line = max(by_line, key=lambda one: evidence.cost(by_line[one]), default=None)
     careful = min(1.0, ratio + 0.3 * (1 - ratio))
@@ -258,7 +261,7 @@ def channels_first(evidence: Evidence) -> Iterator[Draft]:
     )
     back = backward_of(evidence, rows)
     cost = evidence.cost([*rows, *back])
-    if ratio is None or ratio > 0.85:
+    if ratio is None or ratio.host > 0.85:
         return
     yield Draft(
         title="Convolutions run on images that lie channel by channel",
@@ -266,8 +269,7 @@ def channels_first(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"{count(len(rows) / len(evidence.steps))} convolutions take {duration(cost)} of a step of "
             f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}), derivatives included.",
-            f"The largest, over {shape_text(image)}, was measured here to take {ratio:.2f} of its time in "
-            "channels_last.",
+            f"The largest, over {shape_text(image)}, was measured here to take {ratio} in channels_last.",
         ],
         fix="model.to(memory_format=torch.channels_last) once, and the same for each batch.",
         edits=evidence.shrunk([*rows, *back], ratio),

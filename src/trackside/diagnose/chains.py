@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft
 from trackside.diagnose.wording import count, duration, percent, shape_text
+from trackside.diagnose.workbench import Ratio
 from trackside.profiling.line_stacks import Line
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Match",
     "backward_of",
     "bench",
+    "dtype_text",
     "forward_named",
     "numel",
     "replacement",
@@ -86,10 +88,14 @@ def numel(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
+def dtype_text(kind: str) -> str:
+    """torch's name of a type as traces call it."""
+    return _DTYPES.get(kind, "torch.float32")
+
+
 def tensor_text(shape: Sequence[int], kind: str = "float") -> str:
     """What makes a like tensor."""
-    dtype = _DTYPES.get(kind, "torch.float32")
-    return f"torch.rand({tuple(shape)}).to({dtype}).add_(0.1)"
+    return f"torch.rand({tuple(shape)}).to({dtype_text(kind)}).add_(0.1)"
 
 
 def forward_named(evidence: Evidence, *names: str) -> list[int]:
@@ -104,7 +110,7 @@ def backward_of(evidence: Evidence, rows: Iterable[int]) -> list[int]:
     return sorted({row for inner in evidence.closure(rows).tolist() for row in derivatives.get(inner, ())})
 
 
-def bench(evidence: Evidence, match: Match, grads: bool) -> float | None:
+def bench(evidence: Evidence, match: Match, grads: bool) -> Ratio | None:
     """What the new way takes of the old way's time, with derivatives where the program takes them."""
     if evidence.workbench is None:
         return None
@@ -142,7 +148,7 @@ def replacement(
     back = backward_of(evidence, rows)
     example = max(matches, key=lambda match: evidence.cost(match.rows))
     ratio = bench(evidence, example, grads=bool(back))
-    if ratio is None or ratio > _WORTH:
+    if ratio is None or ratio.best > _WORTH:
         return None
     cost = evidence.cost([*rows, *back])
     shape = max((evidence.shape(row) for row in example.rows), key=numel)
@@ -155,10 +161,10 @@ def replacement(
             f"{said} {shape_text(shape)}, {count(times)} time{'s' if times != 1 else ''} a step.",
             f"They take {duration(cost)} of a step of {duration(evidence.step_ns)} "
             f"({percent(cost / evidence.step_ns)}){backwards}.",
-            f"At these shapes the one call was measured here to take {ratio:.2f} of their time.",
+            f"At these shapes the one call was measured here to take {ratio}.",
         ],
         fix=fix,
-        edits=evidence.shrunk([*rows, *back], min(1.0, ratio)),
-        confidence="high" if ratio < 0.6 else "medium",
+        edits=evidence.shrunk([*rows, *back], ratio),
+        confidence="high" if ratio.computing < 0.6 else "medium",
         diff=diff,
     )

@@ -97,11 +97,12 @@ def _gain(evidence: Evidence, draft: Draft) -> Gain:
     def of(edits: Sequence[Edit] | None, otherwise: float) -> float:
         return _saved(evidence, edits, draft.rare) if edits is not None else otherwise
 
-    mid = of(draft.edits, 0.0)
+    mid = of(draft.edits, 0.0) if draft.saves is None else draft.saves[0]
     # What the steps themselves vary by, a share of them does too.
     unsure = max(_SURE, mid * min(0.5, _SURE_SHARE + evidence.step_spread / 2))
     low = min(of(draft.least, mid * (1 - draft.spread)), mid - unsure)
-    high = max(of(draft.most, mid * (1 + draft.spread)), mid + unsure)
+    most = of(draft.most, mid * (1 + draft.spread)) if draft.saves is None else draft.saves[1]
+    high = max(most, mid + unsure)
     # Where the range is too wide it is drawn together around the estimate.
     widest = max(_WIDEST, mid)
     if high - low > widest:
@@ -138,6 +139,8 @@ def _together(evidence: Evidence, kept: list[_Priced]) -> Gain | None:
     for rare in (False, True):
         edits = [edit for one in kept if one.draft.rare == rare for edit in one.draft.edits]
         left *= 1 - _saved(evidence, edits, rare)
+    for one in kept:
+        left *= 1 - (one.draft.saves[0] if one.draft.saves is not None else 0.0)
     mid = 1 - left
     alone = sum(one.gain.mid for one in kept)
     if alone <= 0:
@@ -167,8 +170,12 @@ def _finding(evidence: Evidence, one: _Priced) -> Finding:
 def _prove(evidence: Evidence) -> str | None:
     if not evidence.command:
         return None
-    script, *arguments = evidence.command
-    changed = f"{script.removesuffix('.py')}_new.py"
-    before = shlex.join(["python", script, *arguments])
-    after = shlex.join(["python", changed, *arguments])
+    words = list(evidence.command)
+    at = 1 if words[0] == "-m" and len(words) > 1 else 0
+    changed = [*words]
+    changed[at] = f"{words[at]}_new" if at else f"{words[at].removesuffix('.py')}_new.py"
+    start = ["python"]
+    if len(evidence.ranks.times) > 1:
+        start = ["torchrun", "--nproc-per-node", str(len(evidence.ranks.times))]
+    before, after = (shlex.join([*start, *one]) for one in (words, changed))
     return f"trackside compare --command {shlex.quote(before)} {shlex.quote(after)}"

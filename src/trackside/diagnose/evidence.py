@@ -12,9 +12,10 @@ import numpy as np
 from trackside.diagnose.pace import at_pace, typical
 from trackside.diagnose.places import Places
 from trackside.diagnose.source import Source, read_source
-from trackside.diagnose.workbench import Workbench
+from trackside.diagnose.workbench import Ratio, Workbench
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_stacks import Line
+from trackside.profiling.rank_times import RanksSeen
 from trackside.trace.dependencies import TracedGraph, task_graph
 from trackside.trace.edits import Edit, Remove, Scale, ShrinkGaps
 from trackside.trace.intervals import merged
@@ -29,7 +30,7 @@ __all__ = ["Evidence", "Machine", "gather"]
 _NO_INPUTS = OpInputs((), (), ())
 
 
-_MOST_ROWS, _FEWEST_STEPS = 8000, 2
+_MOST_ROWS, _FEWEST_STEPS = 8000, 5
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Evidence:
     workbench: Workbench | None = None
     step_spread: float = 0.0
     """Relative interquartile range of the untraced steps."""
+    ranks: RanksSeen = field(default_factory=RanksSeen)
+    """Of a program that runs as several; all else here is about the first."""
 
     # -- the traced steps ----------------------------------------------------------------------------
 
@@ -96,11 +99,14 @@ class Evidence:
         return rows[self.trace.named(*names)[rows]] if names else rows
 
     def annotations(self, prefix: str) -> Ints:
-        """Ranges in the steps whose name begins so."""
+        """Ranges that begin in the steps and whose name begins so.
+
+        An optimizer's own range ends a little after the step that it ends.
+        """
         wanted = [i for i, name in enumerate(self.trace.names) if name.startswith(prefix)]
         rows = np.flatnonzero(np.isin(self.trace.name, wanted) & (self.trace.kind == Kind.ANNOTATION))
         begin, end = int(self.steps.begin[0]), int(self.steps.end[-1])
-        found: Ints = rows[(self.trace.start[rows] >= begin) & (self.trace.end[rows] <= end)]
+        found: Ints = rows[(self.trace.start[rows] >= begin) & (self.trace.start[rows] < end)]
         return found
 
     def within(self, rows: Ints, ranges: Ints) -> Ints:
@@ -232,8 +238,19 @@ class Evidence:
         )
 
     def cost(self, rows: Iterable[int] | Ints) -> float:
-        """Nanoseconds of a step that rows take on their threads and streams, at the untraced pace."""
-        return float(self.traced.graph.duration_ns[self.tasks(rows)].sum()) / max(1, len(self.steps))
+        """Nanoseconds of a step that rows take, at the untraced pace: on the host or, if longer, a device."""
+        host, device = self._apart(self.tasks(rows))
+        taken = self.traced.graph.duration_ns
+        return float(max(taken[host].sum(), taken[device].sum())) / max(1, len(self.steps))
+
+    @cached_property
+    def _task_on_device(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return np.isin(self.traced.row, self.trace.on_device)
+
+    def _apart(self, tasks: Ints) -> tuple[Ints, Ints]:
+        """Those on the host, and those on a device."""
+        there = self._task_on_device[tasks]
+        return tasks[~there], tasks[there]
 
     def share(self, rows: Iterable[int] | Ints) -> float:
         return self.cost(rows) / self.step_ns
@@ -242,16 +259,25 @@ class Evidence:
         """Rows, all inside them, and so much of their lines' own Python before them are gone."""
         return self.shrunk(rows, 0.0, 1.0 - python)
 
-    def shrunk(self, rows: Iterable[int] | Ints, factor: float, python: float = 1.0) -> list[Edit]:
-        """Rows and all inside them take `factor` of their time, their lines' Python before them `python`."""
+    def shrunk(self, rows: Iterable[int] | Ints, factor: float | Ratio, python: float = 1.0) -> list[Edit]:
+        """Rows and all inside them take `factor` of their time, their lines' Python before them `python`.
+
+        Args:
+            factor: one for host and device, or both of a ratio; of a ratio neither makes anything longer.
+        """
         rows = np.fromiter(rows, np.int64)
-        tasks = self.tasks(rows)
-        edits: list[Edit] = [Scale(tasks, factor) if factor > 0 else Remove(tasks)] if len(tasks) else []
+        edits = self._scaled(self.tasks(rows), factor)
         if python < 1.0:
             outer = np.unique(self.outer[rows])
             lines = {line for row in outer.tolist() if (line := self.places.caller(row)) is not None}
             edits += self.python_shrunk(lines, python, set(outer.tolist()))
         return edits
+
+    def _scaled(self, tasks: Ints, factor: float | Ratio) -> list[Edit]:
+        if not isinstance(factor, Ratio):
+            factor = Ratio(factor, factor)
+        parts = zip(self._apart(tasks), (factor.host, factor.computing), strict=True)
+        return [Scale(own, min(1.0, one)) if one > 0 else Remove(own) for own, one in parts if len(own)]
 
     def python_shrunk(self, lines: set[Line], factor: float, before: set[int] | None = None) -> list[Edit]:
         """What these lines take in Python alone, between operators, times a factor.
@@ -265,7 +291,7 @@ class Evidence:
                 continue
             share = sum(part.share for part in parts if part.line in lines)
             if share > 0 and row in self._first_task:
-                left = round(1 - share * (1 - factor), 3)
+                left = round(1 - share * (1 - min(1.0, factor)), 3)
                 by_factor.setdefault(max(0.0, left), []).append(self._first_task[row])
         return [ShrinkGaps(tasks, left) for left, tasks in by_factor.items()]
 
@@ -279,13 +305,13 @@ class Evidence:
                 total += share * float(self.traced.graph.gap_ns[task])
         return total / max(1, len(self.steps))
 
-    def ranges_shrunk(self, ranges: Ints, factor: float) -> list[Edit]:
+    def ranges_shrunk(self, ranges: Ints, factor: float | Ratio) -> list[Edit]:
         """All that a thread does in these ranges, operators and Python, times a factor."""
-        tasks = self.tasks(self.within(self.ops(), ranges))
-        edits: list[Edit] = [Scale(tasks, factor)] if len(tasks) else []
+        edits = self._scaled(self.tasks(self.within(self.ops(), ranges)), factor)
+        python = min(1.0, factor.host if isinstance(factor, Ratio) else factor)
         by_factor: dict[float, list[int]] = {}
         for task, share in self._gaps_in(ranges):
-            by_factor.setdefault(round(1 - share * (1 - factor), 3), []).append(task)
+            by_factor.setdefault(round(1 - share * (1 - python), 3), []).append(task)
         return edits + [ShrinkGaps(group, max(0.0, left)) for left, group in by_factor.items()]
 
     def ranges_ns(self, ranges: Ints) -> float:
@@ -360,6 +386,7 @@ def gather(
     command: Iterable[str] = (),
     machine: Machine | None = None,
     workbench: Workbench | None = None,
+    ranks: RanksSeen | None = None,
 ) -> Evidence | None:
     """The evidence of a capture; None where no step was traced."""
     trace = captured.traced
@@ -384,6 +411,7 @@ def gather(
         machine=machine or Machine(),
         workbench=workbench,
         step_spread=first.spread if first is not None else 0.0,
+        ranks=ranks or RanksSeen(),
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 
 import numpy as np
 
 from trackside.diagnose.chains import VIEWS, backward_of, forward_named, numel
 from trackside.diagnose.evidence import Evidence
-from trackside.diagnose.patterns import PRODUCTS
+from trackside.diagnose.patterns import POINTWISE
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import AnyLoop, Change, Source
 from trackside.diagnose.wording import count, duration, percent
@@ -26,7 +27,17 @@ _WORTH = 0.02
 _PICKS = frozenset(
     f"aten::{name}" for name in ("select", "slice", "unbind", "index", "narrow", "split", "chunk")
 )
-# What calling a small product takes beside the product.
+_ONE_PASS = frozenset(
+    [
+        *("all", "amax", "amin", "any", "argmax", "argmin", "cat", "clone", "contiguous", "copy", "cumsum"),
+        *("count_nonzero", "fill", "index_select", "linalg_vector_norm", "logsumexp", "masked_fill", "max"),
+        *("mean", "min", "norm", "ones", "prod", "softmax", "stack", "std", "sum", "var", "zero", "zeros"),
+        "zeros_like",
+    ]
+)
+# Where operators take longer than this, what it takes to call them matters little.
+_LARGE_NS = 40_000.0
+# What calling an operator takes beside its work.
 _CALL_NS = 2_000.0
 
 
@@ -42,6 +53,7 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
         rows = [row for row in evidence.forward_ops if evidence.places.caller(row) in lines]
         if not rows or source.carries(loop):
             continue
+        rows += _taken_apart(evidence, loop, lines)
         counts = Counter(evidence.name(row) for row in rows)
         works = {name: n for name, n in counts.items() if name not in VIEWS}
         picked = sum(n for name, n in counts.items() if name in _PICKS)
@@ -52,7 +64,7 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
             continue
         back = backward_of(evidence, rows)
         cost = evidence.cost([*rows, *back]) + evidence.python_ns(lines)
-        if cost < _WORTH * evidence.step_ns:
+        if cost < _WORTH * evidence.step_ns or _usual_ns(evidence, rows) > _LARGE_NS:
             continue
         busiest = max(lines, key=lambda line: sum(evidence.places.caller(row) == line for row in rows))
         yield Draft(
@@ -71,6 +83,21 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
             most=_at_once(evidence, rows, back, lines, turns, element_ns=0.3),
             confidence="medium",
         )
+
+
+def _usual_ns(evidence: Evidence, rows: list[int]) -> float:
+    """What one of these operators takes as a rule, views aside."""
+    works = [row for row in rows if evidence.name(row) not in VIEWS]
+    return median(evidence.cost([row]) for row in works) * len(evidence.steps)
+
+
+def _taken_apart(evidence: Evidence, loop: AnyLoop, lines: set[Line]) -> list[int]:
+    """What a loop's own line, if it is another, does to hand out the slices: `for row in x`."""
+    head = Line(next(iter(lines)).file, loop.lineno)
+    if head in lines:
+        return []
+    rows = forward_named(evidence, *_PICKS)
+    return [row for row in rows if evidence.places.caller(row) == head]
 
 
 def _loops(evidence: Evidence) -> Iterator[tuple[Source, AnyLoop, set[Line]]]:
@@ -105,13 +132,18 @@ def _at_once(
     return [*edits, *evidence.python_shrunk(lines, min(1.0, 2 / turns))]
 
 
+def _is_light(name: str) -> bool:
+    """Whether an operator looks at its elements once, and does little with each."""
+    return name.removeprefix("aten::").removesuffix("_") in POINTWISE | _ONE_PASS
+
+
 def _work_ns(evidence: Evidence, row: int, element_ns: float) -> float:
     """What an operator takes for its elements alone."""
     name = evidence.name(row)
     if name in VIEWS:
         return 0.0
     cost = evidence.cost([row]) * len(evidence.steps)
-    if name in PRODUCTS:
+    if not _is_light(name):
         return max(0.0, cost - _CALL_NS)
     return min(cost, element_ns * max((numel(shape) for shape in evidence.inputs(row).shapes), default=1))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
+from trackside.diagnose.chains import dtype_text
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.on_device import (
     busiest_line,
@@ -13,12 +15,17 @@ from trackside.diagnose.on_device import (
 )
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.workbench import Ratio
 from trackside.profiling.roofline import Roofs, kernel_works
 from trackside.trace.edits import Remove, Scale, ShrinkGaps
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind
 
 __all__: list[str] = []
+
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+# So many different products are timed: few make up most of the time.
+_TIMED_SHAPES = 4
 
 
 def _named(evidence: Evidence, *parts: str) -> Ints:
@@ -34,9 +41,19 @@ def tf32_off(evidence: Evidence) -> Iterator[Draft]:
     share = float(evidence.trace.duration[rows].sum()) / len(evidence.steps) / evidence.step_ns
     if share < 0.02:
         return
-    # Of the time that they take now, at the speed that a large product was measured to have.
-    ratio = _in_tf32(evidence, rows)
     tasks = evidence.traced.tasks_of(rows)
+    measured = _timed_in_tf32(evidence, rows)
+    ratio = None if measured is not None else _in_tf32(evidence, rows)
+    if measured is not None:
+        told = f"Products of these shapes were measured here to take {measured:.2f} of the time in TF32."
+    elif ratio is not None:
+        told = f"By this machine's measured ceilings they take at least {percent(ratio)} of that in TF32."
+    else:
+        told = "How fast TF32 is on this machine was not measured: trackside ceilings."
+
+    def at(reached: float) -> list[Scale]:
+        return [Scale(tasks, measured if measured is not None else _reached(ratio, reached))]
+
     calls = launch_of(evidence.trace, rows)
     by_line = busiest_line(evidence, calls[calls >= 0])
     yield Draft(
@@ -45,15 +62,13 @@ def tf32_off(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"{count(len(rows) / len(evidence.steps))} kernels of a step multiply in float32 on the "
             f"ordinary cores: {percent(share)} of the step.",
-            f"By this machine's measured ceilings they take at least {percent(ratio)} of that in TF32."
-            if ratio is not None
-            else "How fast TF32 is on this machine was not measured: trackside ceilings.",
+            told,
         ],
         fix="torch.set_float32_matmul_precision('high') at the program's start; or bfloat16 by autocast.",
-        edits=[Scale(tasks, _reached(ratio, _TF32_REACHES))],
-        least=[Scale(tasks, _reached(ratio, _TF32_REACHES / 2))],
-        most=[Scale(tasks, _reached(ratio, 1.0))],
-        confidence="medium" if ratio is not None else "low",
+        edits=at(_TF32_REACHES),
+        least=at(_TF32_REACHES / 2),
+        most=at(1.0),
+        confidence="high" if measured is not None else "medium" if ratio is not None else "low",
     )
 
 
@@ -66,8 +81,38 @@ def _reached(ratio: float | None, share: float) -> float:
     return min(1.0, (ratio if ratio is not None else _USUAL_TF32) / share)
 
 
+def _timed_in_tf32(evidence: Evidence, rows: Ints) -> float | None:
+    """What the products that take the most time take of it in TF32, timed at their shapes."""
+    if evidence.workbench is None:
+        return None
+    taken: Counter[tuple[tuple[int, ...], tuple[int, ...]]] = Counter()
+    for row, call in zip(rows.tolist(), launch_of(evidence.trace, rows).tolist(), strict=True):
+        matrices = _multiplied(evidence, call) if call >= 0 else None
+        if matrices is not None:
+            taken[matrices] += int(evidence.trace.duration[row])
+    arm = "torch.backends.cuda.matmul.allow_tf32 = {}\na @ b"
+    before = after = 0.0
+    for (a, b), ns in taken.most_common(_TIMED_SHAPES):
+        setup = f"torch.set_grad_enabled(False); a, b = torch.randn({a}), torch.randn({b})"
+        ratio = evidence.workbench.ratio(setup, arm.format(False), arm.format(True))
+        if ratio is not None and ratio.device is not None:
+            before, after = before + ns, after + ns * min(1.0, ratio.device)
+    return after / before if before else None
+
+
+def _multiplied(evidence: Evidence, call: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The matrices of the product that a launch belongs to."""
+    row = int(evidence.places.inside[call])
+    while row >= 0:
+        if evidence.name(row) in _PRODUCTS:
+            matrices = [shape for shape in evidence.inputs(row).shapes if len(shape) >= 2][-2:]
+            return (matrices[0], matrices[1]) if len(matrices) == 2 else None
+        row = int(evidence.places.inside[row])
+    return None
+
+
 def _in_tf32(evidence: Evidence, rows: Ints) -> float | None:
-    """The share of their time that products need at least in TF32."""
+    """The share of their time that products need at least in TF32, by the ceilings."""
     ceilings = evidence.machine.ceilings
     if "gpu.gemm.tf32" not in ceilings:
         return None
@@ -135,6 +180,9 @@ def unaligned_products(evidence: Evidence) -> Iterator[Draft]:
     share = evidence.share(rows)
     if not rows or share < 0.03:
         return
+    ratio = _timed_padded(evidence, rows)
+    if ratio is not None and ratio > 0.95:
+        return
     device = np.intersect1d(evidence.closure(rows), evidence.trace.on_device)
     tasks = evidence.traced.tasks_of(device)
     odd = sorted(
@@ -147,13 +195,30 @@ def unaligned_products(evidence: Evidence) -> Iterator[Draft]:
             f"{count(len(rows) / len(evidence.steps))} products of a step have dimensions of "
             f"{', '.join(map(str, odd[:4]))}, "
             f"no multiple of 8; they take {percent(share)} of the step.",
+            *([f"Padded, the largest was measured here to take {ratio:.2f} of the time."] if ratio else []),
         ],
         fix="Pad the dimension to the next multiple of 8 (vocabularies: of 64).",
-        edits=[Scale(tasks, 0.6)],
-        least=[Scale(tasks, 0.9)],
-        most=[Scale(tasks, 0.4)],
-        confidence="low",
+        edits=[Scale(tasks, ratio or 0.6)],
+        least=None if ratio else [Scale(tasks, 0.9)],
+        most=None if ratio else [Scale(tasks, 0.4)],
+        confidence="medium" if ratio else "low",
     )
+
+
+def _timed_padded(evidence: Evidence, rows: list[int]) -> float | None:
+    """What the costliest product takes of its time with dimensions of multiples of 8."""
+    row = max(rows, key=lambda one: evidence.cost([one]))
+    matrices = [shape for shape in evidence.inputs(row).shapes if len(shape) >= 2][-2:]
+    if evidence.workbench is None or len(matrices) < 2:
+        return None
+    (a, b), dtype = matrices, "bfloat16" if evidence.type(row, 1) == "c10::BFloat16" else "float16"
+    padded = [(*shape[:-2], *(size + -size % 8 for size in shape[-2:])) for shape in (a, b)]
+    setup = "torch.set_grad_enabled(False)\n" + "".join(
+        f"{name} = torch.randn({shape}).to(torch.{dtype})\n"
+        for name, shape in zip("abcd", (a, b, *padded), strict=True)
+    )
+    ratio = evidence.workbench.ratio(setup, "a @ b", "c @ d")
+    return ratio.device if ratio is not None else None
 
 
 @rule("layout-conversions", "arithmetic", item="pytorch.channels-last", on="device")
@@ -256,17 +321,44 @@ def optimizer_kernels(evidence: Evidence) -> Iterator[Draft]:
     tasks = evidence.traced.tasks_of(device)
     hosts = np.setdiff1d(evidence.tasks(outer), tasks)
     cost = float(evidence.trace.duration[device].sum()) / len(evidence.steps)
-    # A fused kernel reads and writes every tensor once; the grouped ones up to three times.
+    ratio = _timed_fused(evidence, kind, grouped=any("_foreach_" in name for name in names))
+    if ratio is not None and ratio.best > 0.95:
+        return
     yield Draft(
         title=f"{kind} takes {count(per_step)} kernels for a step that fits into a few",
         line=evidence.places.caller(int(ranges[0])),
         evidence=[
             f"A step of {kind} launches {count(per_step)} kernels, {duration(cost)} on the device, and takes "
             f"{duration(float(evidence.trace.duration[ranges].mean()))} on the host.",
+            *([f"On tensors of these shapes fused=True was measured here to take {ratio}."] if ratio else []),
         ],
         fix=f"Give torch.optim.{kind} the argument fused=True.",
-        edits=[Scale(tasks, 0.5), Scale(hosts, 0.3), ShrinkGaps(hosts, 0.5)],
-        least=[Scale(tasks, 0.8), Scale(hosts, 0.7)],
-        most=[Scale(tasks, 0.35), Scale(hosts, 0.1), ShrinkGaps(hosts, 0.1)],
-        confidence="medium",
+        # A fused kernel reads and writes every tensor once; the grouped ones up to three times.
+        edits=evidence.ranges_shrunk(ranges, ratio)
+        if ratio
+        else [Scale(tasks, 0.5), Scale(hosts, 0.3), ShrinkGaps(hosts, 0.5)],
+        least=None if ratio else [Scale(tasks, 0.8), Scale(hosts, 0.7)],
+        most=None if ratio else [Scale(tasks, 0.35), Scale(hosts, 0.1), ShrinkGaps(hosts, 0.1)],
+        confidence="high" if ratio else "medium",
     )
+
+
+def _timed_fused(evidence: Evidence, kind: str, grouped: bool) -> Ratio | None:
+    """A fused step against the program's own, over tensors like those that have gradients."""
+    first = int(evidence.steps.end[0])
+    tensors = [
+        (evidence.shape(row), evidence.type(row))
+        for row in evidence.ops("torch::autograd::AccumulateGrad").tolist()
+        if evidence.trace.start[row] < first
+    ]
+    if evidence.workbench is None or not tensors:
+        return None
+    made = ", ".join(f"({shape}, {dtype_text(kind_)})" for shape, kind_ in tensors)
+    setup = (
+        "def made(**more):\n"
+        f"    ps = [torch.nn.Parameter(torch.rand(s, dtype=d)) for s, d in [{made}]]\n"
+        "    for p in ps: p.grad = torch.rand_like(p)\n"
+        f"    return torch.optim.{kind}(ps, lr=1e-6, **more)\n"
+        f"one, other = made(foreach={grouped}), made(fused=True)\n"
+    )
+    return evidence.workbench.ratio(setup, "one.step()", "other.step()")

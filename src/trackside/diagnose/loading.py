@@ -90,10 +90,10 @@ def samples_one_by_one(evidence: Evidence) -> Iterator[Draft]:
         "collate = torch.utils.data.default_collate\n"
     )
     ratio = evidence.workbench.ratio(
-        setup, "collate([whole[i] for i in order])", "[x[torch.tensor(order)] for x in data]"
+        setup, "collate([whole[i] for i in order])", "[x[torch.tensor(order)] for x in data]", on_host=True
     )
     load = evidence.ranges_ns(ranges)
-    if ratio is None or ratio > 0.8:
+    if ratio is None or ratio.host > 0.8:
         return
     yield Draft(
         title=f"Batches are put together from {samples} samples, one at a time",
@@ -102,12 +102,12 @@ def samples_one_by_one(evidence: Evidence) -> Iterator[Draft]:
             f"A batch takes {count(per_batch)} selections from tensors of {shape[0]} samples and {tensors} "
             f"stack{'s' if tensors > 1 else ''}: {duration(load)} of a step of {duration(evidence.step_ns)} "
             f"({percent(load / evidence.step_ns)}).",
-            f"Taking the same samples with one index was measured here to take {ratio:.2f} of the time.",
+            f"Taking the same samples with one index was measured here to take {ratio}.",
         ],
         fix="Index whole batches: DataLoader(data, sampler=BatchSampler(RandomSampler(data), size, False), "
         "batch_size=None), or data[indices] in a loop of your own.",
-        edits=evidence.ranges_shrunk(ranges, ratio),
-        least=evidence.ranges_shrunk(ranges, min(1.0, 2 * ratio)),
+        edits=evidence.ranges_shrunk(ranges, ratio.host),
+        least=evidence.ranges_shrunk(ranges, min(1.0, 2 * ratio.host)),
         confidence="high",
     )
 

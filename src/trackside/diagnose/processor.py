@@ -40,7 +40,7 @@ def threads(evidence: Evidence) -> Iterator[Draft]:
         after = evidence.workbench.times(setup, code, threads=cpus)
         if before is None or after is None:
             continue
-        ratio = after[0] / before[0]
+        ratio = after[0].host / before[0].host
         cost = evidence.cost(rows)
         total += cost
         told.append(

@@ -36,6 +36,9 @@ class Draft:
     """Whether it costs single steps only: then steps count as they were, and not as they usually are."""
     confidence: Confidence = "medium"
     diff: str | None = None
+    saves: tuple[float, float] | None = None
+    """The estimate and the most, as shares of the step, where the graph of one rank does not hold what the
+    change would save: then there are no edits."""
 
 
 Look = Callable[[Evidence], Iterator[Draft]]

@@ -13,6 +13,7 @@ from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
 from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.workbench import Ratio
 from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
 from trackside.trace.edits import Edit, SetDuration
@@ -62,12 +63,12 @@ def unfused_optimizer(evidence: Evidence) -> Iterator[Draft]:
         if not shapes or evidence.has_device:
             continue
         ratio = _fused_ratio(evidence, kind, shapes, momentum)
-        if ratio is None or ratio > 0.9:
+        if ratio is None or ratio.best > 0.9:
             continue
         line = evidence.places.caller(int(ranges[0]))
         cost = evidence.cost(outer)
         own = {line} if line is not None else set()
-        python = evidence.python_shrunk(own, ratio, set(outer))
+        python = evidence.python_shrunk(own, ratio.host, set(outer))
         yield Draft(
             title=f"{kind} updates its {len(shapes)} tensors one by one",
             line=line,
@@ -75,7 +76,7 @@ def unfused_optimizer(evidence: Evidence) -> Iterator[Draft]:
                 f"A step of {kind} runs {count(len(outer) / len(ranges))} operators, which take "
                 f"{duration(cost)} of a step of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}), Python between them aside.",
-                f"On tensors of these shapes fused=True was measured here to take {ratio:.2f} of the time.",
+                f"On tensors of these shapes fused=True was measured here to take {ratio}.",
             ],
             fix=f"Give torch.optim.{kind} the argument fused=True.",
             edits=[*evidence.shrunk(outer, ratio), *python],
@@ -92,7 +93,7 @@ def _ranges_by_name(evidence: Evidence) -> Iterator[Ints]:
 
 def _fused_ratio(
     evidence: Evidence, kind: str, shapes: list[tuple[int, ...]], momentum: bool
-) -> float | None:
+) -> Ratio | None:
     if evidence.workbench is None:
         return None
     more = ", momentum=0.9" if momentum else ""
@@ -198,7 +199,7 @@ def _anomaly_ns(evidence: Evidence) -> float:
     )
     on = "with torch.autograd.detect_anomaly(check_nan=False): f()"
     found = evidence.workbench.times(setup, "f()", on) if evidence.workbench is not None else None
-    return max(0.0, found[1] - found[0]) / 20 * 1e9 if found else 20_000.0
+    return max(0.0, found[1].host - found[0].host) / 20 * 1e9 if found else 20_000.0
 
 
 def _shorter_by(evidence: Evidence, tasks: Ints, ns: float) -> SetDuration:
@@ -325,7 +326,7 @@ def _recording_ns(evidence: Evidence) -> float:
     )
     without = "with torch.inference_mode(): f(z)"
     found = evidence.workbench.times(setup, "f(x)", without) if evidence.workbench is not None else None
-    return max(0.0, found[0] - found[1]) / 20 * 1e9 if found else 1_000.0
+    return max(0.0, found[0].host - found[1].host) / 20 * 1e9 if found else 1_000.0
 
 
 @rule("parameters-in-python", "training", item="training.ema-foreach", on="host")
@@ -350,7 +351,7 @@ def parameters_in_python(evidence: Evidence) -> Iterator[Draft]:
         old = "for a, b in zip(xs, ys):\n" + "\n".join(f"    {_IN_PLACE[name][0]}" for name in names)
         new = "\n".join(_IN_PLACE[name][1] for name in names)
         ratio = evidence.workbench.ratio(f"torch.set_grad_enabled(False)\n{setup}", old, new)
-        if ratio is None or ratio > 0.9:
+        if ratio is None or ratio.host > 0.9:
             continue
         cost = evidence.cost(every) + evidence.python_ns({line})
         called = ", ".join(f"torch._foreach_{name.removeprefix('aten::')}" for name in names)
@@ -362,11 +363,10 @@ def parameters_in_python(evidence: Evidence) -> Iterator[Draft]:
                 f"{duration(cost)} of a "
                 f"step of {duration(evidence.step_ns)}, the loop's Python included "
                 f"({percent(cost / evidence.step_ns)}).",
-                f"On tensors of these shapes the grouped call was measured here to take {ratio:.2f} of the "
-                "time.",
+                f"On tensors of these shapes the grouped call was measured here to take {ratio}.",
             ],
             fix=f"Collect the tensors in lists once and change them together: {called}.",
-            edits=evidence.shrunk(every, ratio, python=ratio),
+            edits=evidence.shrunk(every, ratio, python=ratio.host),
         )
 
 

@@ -1,7 +1,7 @@
 """What the machine did while we measured: a thread that samples it, and the questions to ask of the samples.
 
-All times are `time.monotonic_ns`. At 20 Hz the thread used 0.5 % of one core on two virtual CPUs, and just under
-1 % with an H200 whose driver answers slowly.
+All times are `time.monotonic_ns`. At 20 Hz the thread used 0.5 % of one core on two virtual CPUs, and just
+under 1 % with an H200 whose driver answers slowly.
 """
 
 import math

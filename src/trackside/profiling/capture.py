@@ -29,10 +29,13 @@ from types import ModuleType
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
 from trackside.profiling.progress import progress_meter
+from trackside.profiling.rank_clock import RankClock
 from trackside.profiling.recording import (
     Recording,
     compilations,
     device_may_come,
+    peak_bytes,
+    run_delay_ns,
     wait_for_device,
     write_json,
 )
@@ -92,7 +95,10 @@ class Capture:
         self._folder = setting.folder
         self._say = setting.messages.send
         asked = setting.configuration
-        self._limits = Limits(asked.get("warmup"), asked.get("steps"), asked.get("seconds"))
+        self._limits = Limits(
+            asked.get("warmup"), asked.get("steps"), asked.get("seconds"), bool(asked.get("fixed"))
+        )
+        self._rank_clock = RankClock(**asked["rank_clock"]) if asked.get("rank_clock") else None
         self._pid = os.getpid()
         self._trouble: list[str] = []
         self._steps = OptimizerSteps(self._step_ended)
@@ -121,7 +127,10 @@ class Capture:
         self._say("torch", version=str(sys.modules["torch"].__version__))
         if threading.current_thread() is threading.main_thread():
             self._meter = progress_meter()
-            self._stretches = Stretches(self._limits, now)
+            if self._rank_clock is not None:
+                self._rank_clock.arrive(now)
+            origin = self._rank_clock.origin_ns if self._rank_clock is not None else None
+            self._stretches = Stretches(self._limits, now, origin)
             self._safe_point = SafePoint(lambda: self._guarded(self._change_by_time))
             self._watcher.start(_TICK_S)
         if self._asked_whole:
@@ -249,7 +258,9 @@ class Capture:
             self._compiled = compilations()
         self._change(due)
         if due is Stage.DONE:
-            if compilations() != self._compiled and self._repeats < _MOST_REPEATS:
+            # One of several ranks has its windows when the others have theirs.
+            again = compilations() != self._compiled and not self._limits.fixed
+            if again and self._repeats < _MOST_REPEATS:
                 self._repeats += 1
             else:
                 stretches.round_ended()
@@ -285,6 +296,7 @@ class Capture:
         if windows.by_time:
             self._note_progress(ending)
         ending.closed_ns = _clock()
+        _note_delay(ending)
         if following is Stage.DONE and ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
             self._recording.end(aside=self._whole is not None)
         self._say(
@@ -309,6 +321,7 @@ class Capture:
             self._steps.close()
             self._watcher.close()
         windows.now.began_ns = _clock()
+        _note_delay(windows.now)
         if windows.by_time:
             self._note_progress(windows.now)
 
@@ -321,5 +334,11 @@ class Capture:
                 "by": "time" if windows is not None and windows.by_time else "steps",
                 "windows": [asdict(one) | {"stage": one.stage.value} for one in told],
                 "trouble": self._trouble,
+                "peak_bytes": peak_bytes() if windows is not None else None,
             },
         )
+
+
+def _note_delay(window: Window) -> None:
+    if window.stage is Stage.TRACED and (delay := run_delay_ns()) is not None:
+        window.delays_ns.append((_clock(), delay))

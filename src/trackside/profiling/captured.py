@@ -60,6 +60,12 @@ class Captured:
     """Bytes that the whole process had at most, until that window was over."""
     sources: Sources = field(default_factory=Sources)
     missing: list[Trust] = field(default_factory=list)
+    peak_bytes: int | None = None
+    """The most memory that the program had: of its GPU, else of its process."""
+    began_ns: dict[str, int] = field(default_factory=dict)
+    """When each window began, in `time.perf_counter_ns`."""
+    delayed: float | None = None
+    """How much of the traced window the program's main thread stood ready to run, and others had its core."""
     step_times_ms: dict[str, list[float]] = field(default_factory=dict)
     """Every step of each window, by the host's clock."""
 
@@ -74,10 +80,13 @@ def read_capture(folder: Path) -> Captured:
     windows = {one["stage"]: one for one in document.get("windows", [])}
     found.written = bool(document)
     found.by_time = document.get("by") == "time"
+    found.peak_bytes = document.get("peak_bytes")
+    found.began_ns = {name: one["began_ns"] for name, one in windows.items() if name in ("A", "T", "B")}
     found.missing += [
         Trust(what="part of the capture", effect=f"it ended early: {text}", remedy=None)
         for text in document.get("trouble", [])
     ]
+    found.delayed = _delayed(windows.get("T"))
     trace = _trace(folder / "trace.json", found)
     lines = _json(folder / "lines.json", found)
     clock = _clock(lines, trace, found) if trace is not None else None
@@ -106,6 +115,14 @@ def read_capture(folder: Path) -> Captured:
     found.sources = read_sources(_json(folder / "sources.json", found))
     _say_what_is_missing(windows, found)
     return found
+
+
+def _delayed(window: dict[str, Any] | None) -> float | None:
+    delays: list[tuple[int, int]] = window.get("delays_ns", []) if window is not None else []
+    if len(delays) < 2:
+        return None
+    (began, before), (ended, after) = delays[0], delays[-1]
+    return min(1.0, (after - before) / max(1, ended - began))
 
 
 def _as_run(trace: Trace | None, steps: Steps | None) -> Steps | None:

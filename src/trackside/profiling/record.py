@@ -13,10 +13,10 @@ from trackside.profiling.line_rows import bucket_rows, line_rows, module_rows
 from trackside.profiling.memory_rows import memory_rows
 from trackside.profiling.step_view import StepView, device_name
 from trackside.profiling.verdict import verdict
-from trackside.records.profile import Finding, Gain, ProfileRecord, ProgramEnd, Trust
+from trackside.records.profile import Finding, Gain, ProfileRecord, ProgramEnd, RankTimes, Trust
 from trackside.trace.steps import as_run
 
-__all__ = ["RunFacts", "build_record", "shown_path"]
+__all__ = ["RunFacts", "build_record", "shown_path", "step_in_view"]
 
 # Traced over untraced: from here on the host's part of the trace is not to be taken as it stands.
 _PERTURBED = 1.1
@@ -49,6 +49,7 @@ class RunFacts:
     telemetry: dict[str, Any] = field(default_factory=dict)
     ceilings: dict[str, float] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
+    ranks: list[RankTimes] = field(default_factory=list)
     trust: list[Trust] = field(default_factory=list)
     """What the run itself adds."""
 
@@ -65,7 +66,7 @@ def build_record(
         together: all of them at once.
     """
     shown = shown_path(run.folder)
-    step_ms, view = _step(captured)
+    step_ms, view = step_in_view(captured)
     is_step = captured.steps is None or captured.steps.found_by != "window"
     lines = line_rows(captured, step_ms, shown) if step_ms else []
     buckets = bucket_rows(captured, step_ms) if step_ms else []
@@ -119,6 +120,7 @@ def build_record(
         together=together,
         critical_path=path,
         timeline=view.timeline() if view is not None else [],
+        ranks=run.ranks,
         memory=memory_rows(captured, shown, run.environment),
         ceilings=run.ceilings,
         telemetry=run.telemetry,
@@ -143,7 +145,7 @@ def shown_path(folder: str) -> Callable[[str], str]:
     return shown
 
 
-def _step(captured: Captured) -> tuple[float | None, StepView | None]:
+def step_in_view(captured: Captured) -> tuple[float | None, StepView | None]:
     """A step's length by the best window there is, and the traced steps in its light."""
     known = next((one for name in ("A", "T", "B") if (one := captured.window(name)) is not None), None)
     step_ms = known.step_ms if known is not None else None

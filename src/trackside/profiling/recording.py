@@ -25,7 +25,15 @@ from trackside.profiling.module_log import ModuleLog
 from trackside.profiling.source_bytes import source_bytes
 from trackside.profiling.torch_messages import TorchMessages
 
-__all__ = ["Recording", "compilations", "device_may_come", "wait_for_device", "write_json"]
+__all__ = [
+    "Recording",
+    "compilations",
+    "device_may_come",
+    "peak_bytes",
+    "run_delay_ns",
+    "wait_for_device",
+    "write_json",
+]
 
 # Kineto tells the terminal when it starts and stops; above every level of its own it does not. The others are
 # what torch.profiler sets for programs with CUDA graphs, which crashed when CUPTI was taken down and set up.
@@ -293,6 +301,28 @@ def device_may_come() -> bool:
     """
     torch: Any = sys.modules["torch"]
     return bool(torch.version.cuda and os.path.exists(_NVIDIA) and not torch.cuda.is_initialized())
+
+
+def peak_bytes() -> int | None:
+    """The most memory that the program has had: of its GPU, or where it uses none, of its process."""
+    torch: Any = sys.modules["torch"]
+    if torch.cuda.is_initialized():
+        return int(torch.cuda.max_memory_allocated())
+    with suppress(OSError, ValueError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def run_delay_ns() -> int | None:
+    """How long this thread stood ready to run while others had its core; None where Linux does not say."""
+    with (
+        suppress(OSError, ValueError, IndexError),
+        open("/proc/thread-self/schedstat", encoding="ascii") as file,
+    ):
+        return int(file.read().split()[1])
+    return None
 
 
 def compilations() -> int:

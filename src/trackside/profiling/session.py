@@ -22,9 +22,18 @@ from trackside.profiling.verdict import ending
 from trackside.profiling.windows import Limits
 from trackside.records.profile import ProgramEnd, Trust
 
-__all__ = ["SAMPLES_A_SECOND", "Seen", "disturbances", "environment", "run_program", "stored_ceilings"]
+__all__ = [
+    "CAPTURE",
+    "SAMPLES_A_SECOND",
+    "Seen",
+    "disturbances",
+    "environment",
+    "program_end",
+    "run_program",
+    "stored_ceilings",
+]
 
-_CAPTURE = "trackside.profiling.capture:around"
+CAPTURE = "trackside.profiling.capture:around"
 SAMPLES_A_SECOND = 20
 # Settings that change how fast a program is.
 _VARIABLES = ("CUDA_", "CUBLAS_", "KMP_", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "TORCH", "TRITON_")
@@ -52,6 +61,7 @@ def run_program(
     on_ended: Callable[[Ended], None] = lambda ended: None,
     stdout: int | None = None,
     seconds: float | None = None,
+    rank_clock: Mapping[str, Any] | None = None,
 ) -> Seen:
     """Run a program to its end, and read what was captured.
 
@@ -63,6 +73,7 @@ def run_program(
         on_ended: called between the program's end and the analysis.
         stdout: the descriptor to use as the program's, in place of ours.
         seconds: after so many the program is ended.
+        rank_clock: for one of several ranks, what its `RankClock` is made of.
 
     Raises:
         TracksideError: it cannot be started.
@@ -86,12 +97,18 @@ def run_program(
     began = time.monotonic()
     with recorder:
         ended = launch(
-            program, _CAPTURE, asdict(limits), folder, on_message=heard, stdout=stdout, seconds=seconds
+            program,
+            CAPTURE,
+            asdict(limits) | {"rank_clock": rank_clock},
+            folder,
+            on_message=heard,
+            stdout=stdout,
+            seconds=seconds,
         )
         telemetry = recorder.stop()
     on_ended(ended)
     captured = read_capture(folder)
-    end = _end(ended)
+    end = program_end(ended)
     run = RunFacts(
         command=["python", *(["-m"] if program.module else []), program.target, *program.arguments],
         program=end,
@@ -110,7 +127,8 @@ def run_program(
     return Seen(ended, captured, run)
 
 
-def _end(ended: Ended) -> ProgramEnd:
+def program_end(ended: Ended) -> ProgramEnd:
+    """How the program ended, as records say it."""
     name = None
     if ended.signal is not None:
         try:

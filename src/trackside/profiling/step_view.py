@@ -93,6 +93,14 @@ class StepView:
             parts |= {"host": left * (1 - waiting), "idle": left * waiting}
         return Breakdown.model_validate(parts)
 
+    def communication_ms(self) -> list[float]:
+        """Of each step, what it spent in collectives beside which nothing was computed."""
+        scale = 1e-6 if self.on_device else self._slowdown_undone / 1e6
+        return [
+            breakdown(self.trace, begin, end).communication * scale
+            for begin, end in zip(self.ran.begin.tolist(), self.ran.end.tolist(), strict=True)
+        ]
+
     def kernels(
         self,
         attribution: Attribution | None,

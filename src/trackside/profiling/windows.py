@@ -5,6 +5,7 @@ Decided as steps end; for a program without steps, as time goes by.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -42,6 +43,8 @@ class Limits:
     """Steps of each window."""
     seconds: float | None = None
     """How long a window lasts, instead."""
+    fixed: bool = False
+    """Steps are counted by numbers set beforehand: those of several ranks must be the same ones."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ _PACES = {
     Stage.TRACED: _Pace(2, 0.5, 10),
     Stage.ATTRIBUTED: _Pace(2, 0.5, 5),
 }
+# Of one of several ranks: what it waits for must not be another's tracing, so no rank decides by itself.
+_FIXED = {Stage.WARM: 5, Stage.TIMED: 10, Stage.TRACED: 10, Stage.ATTRIBUTED: 3}
+# By the clock, a window that one of them began late has this part of its length at least.
+_LEAST_PART = 0.5
 # Warm is a program of which two steps in a row take no longer than this many times the best so far.
 _SETTLED, _FEWEST_WARM, _MOST_WARM, _WARM_SECONDS = 1.3, 2, 20, 60.0
 # A traced window whose steps have ceased ends after so long, or so many of the longest steps.
@@ -79,6 +86,8 @@ class Window:
     """Steps ceased in it, by the program's end as a rule: what came behind the last is no step's."""
     progress: list[tuple[int, int]] = field(default_factory=list)
     """Without steps: times, and how far the program's own Python work had come."""
+    delays_ns: list[tuple[int, int]] = field(default_factory=list)
+    """At its beginning and at its end: the time, and how long its thread had stood ready to run by then."""
 
     @property
     def steps_ns(self) -> list[int]:
@@ -95,6 +104,8 @@ class Windows:
         self.now = Window(Stage.WARM, now_ns)
         self.by_time = False
         """Whether they were changed by the clock, and have no steps."""
+        self._met = not limits.fixed
+        """Whether ranks are in step again after the profiler was started, which takes some longer."""
 
     @property
     def stage(self) -> Stage:
@@ -108,6 +119,10 @@ class Windows:
         """Count a step; returns the stage that the next step belongs to. Who changes it calls `begin`."""
         if self.stage is Stage.DONE:
             return Stage.DONE
+        if self.stage is Stage.TRACED and not self._met:
+            self._met = True
+            self.now.began_ns = now_ns
+            return self.stage
         self.now.ends_ns.append(now_ns)
         return self.following if self._is_over() else self.stage
 
@@ -127,6 +142,9 @@ class Windows:
         window, limits = self.now, self._limits
         count = len(window.ends_ns)
         seconds = (window.ends_ns[-1] - window.began_ns) / 1e9
+        if limits.fixed:
+            asked = limits.warmup if window.stage is Stage.WARM else limits.steps
+            return count >= (_FIXED[window.stage] if asked is None else asked)
         if window.stage is Stage.WARM:
             if limits.warmup is not None:
                 return count >= limits.warmup
@@ -162,6 +180,11 @@ class _Round:
             Stage.ATTRIBUTED: self.attributed,
         }[stage]
 
+    def ends(self, stage: Stage) -> float:
+        """When a window should be over, in seconds since torch was imported."""
+        order = (Stage.TIMED, Stage.TRACED, Stage.ATTRIBUTED)
+        return self.begins + sum(self.lasts(one) for one in order[: order.index(stage) + 1])
+
 
 # Nobody knows how long a program will run. The first round serves one of a second or two; the second, longer
 # and behind most programs' loading, replaces it.
@@ -169,23 +192,36 @@ _ROUNDS = (_Round(0.3, 0.3, 0.25, 0.25), _Round(5.0, 1.5, 0.7, 0.7))
 
 
 class Stretches:
-    """The windows of a program without steps, by the clock, in rounds."""
+    """The windows of a program without steps, by the clock, in rounds.
 
-    def __init__(self, limits: Limits, now_ns: int) -> None:
+    Args:
+        limits: what the user asked for.
+        now_ns: when torch was imported.
+        origin_ns: for one of several ranks, asked for the moment from which all count, None as long as that
+            is open: then windows change at the same moments on all, whatever one of them was late for.
+    """
+
+    def __init__(
+        self, limits: Limits, now_ns: int, origin_ns: Callable[[int], int | None] | None = None
+    ) -> None:
         asked = limits.seconds
         # A second of warm-up at most: --seconds 10 is about the windows.
         whole = _ROUNDS if asked is None else (_Round(min(asked, 1.0), asked, asked, asked),)
         self._rounds = whole if limits.warmup != 0 else (_first_at_once(whole[0]), *whole[1:])
         self._began_ns = now_ns
+        self._origin_ns = origin_ns
         self._done = 0
 
     def seconds(self, now_ns: int) -> float:
-        """Since torch was imported."""
-        return (now_ns - self._began_ns) / 1e9
+        """Since torch was imported, on all ranks if there are several."""
+        origin = self._began_ns if self._origin_ns is None else self._origin_ns(now_ns)
+        return (now_ns - (self._began_ns if origin is None else origin)) / 1e9
 
     def due(self, window: Window, now_ns: int) -> Stage | None:
         """The stage that is to begin now, if another is; DONE ends a round."""
         if self._done >= len(self._rounds):
+            return None
+        if self._origin_ns is not None and self._origin_ns(now_ns) is None:
             return None
         if window.stage is Stage.WARM and self.seconds(now_ns) >= self._rounds[-1].begins:
             # Too late for a short one.
@@ -193,8 +229,14 @@ class Stretches:
         this = self._rounds[self._done]
         if window.stage in (Stage.WARM, Stage.DONE):
             return Stage.TIMED if self.seconds(now_ns) >= this.begins else None
-        over = now_ns - window.began_ns >= this.lasts(window.stage) * 1e9
-        return _AFTER[window.stage] if over else None
+        return _AFTER[window.stage] if self._is_over(window, this, now_ns) else None
+
+    def _is_over(self, window: Window, this: _Round, now_ns: int) -> bool:
+        lasted, lasts = (now_ns - window.began_ns) / 1e9, this.lasts(window.stage)
+        if self._origin_ns is None:
+            return lasted >= lasts
+        # One that began late ends when those of the other ranks do, unless too little would be left of it.
+        return self.seconds(now_ns) >= this.ends(window.stage) and lasted >= _LEAST_PART * lasts
 
     def round_ended(self) -> None:
         self._done += 1

@@ -27,6 +27,7 @@ __all__ = [
     "ModuleTime",
     "ProfileRecord",
     "ProgramEnd",
+    "RankTimes",
     "Trust",
     "WindowTimes",
 ]
@@ -222,6 +223,30 @@ class Memory(Part):
     """What is no line's, the largest first; with the lines it is the whole peak."""
 
 
+class RankTimes(Part):
+    """One rank of a program that runs as several, under torchrun."""
+
+    rank: int
+    host: str
+    device: str
+    """`cpu`, or the GPU's name."""
+    step_ms: float | None
+    """By the untraced window; None where no step was seen."""
+    spread: float | None
+    steps: int
+    """Untraced."""
+    breakdown_ms: Breakdown | None
+    waiting_ms: float | None = None
+    """In collectives beside which nothing was computed, beyond what the rank that spends least there spends:
+    step by step, the median. None where only one rank's time in collectives is known."""
+    delayed_ms: float | None = None
+    """Ready to run, while others had its core: what a busy machine adds to a step."""
+    peak_bytes: int | None = None
+    """The most memory it had: of its GPU, else of its process."""
+    program: ProgramEnd | None = None
+    """None where it was killed together with what watched it, or was still running."""
+
+
 class Trust(Part):
     """Something that limits what this record can say."""
 
@@ -261,6 +286,8 @@ class ProfileRecord(Record):
     """Shares of the step by what the longest chain runs on."""
     timeline: list[LaneSpans] = Field(default_factory=list)
     memory: list[Memory] = Field(default_factory=list)
+    ranks: list[RankTimes] = Field(default_factory=list)
+    """All ranks that left something, if there are several; the rest of the record is about the first."""
     ceilings: dict[str, float] = Field(default_factory=dict)
     """Measured speeds of this machine that the kernels are held against."""
     telemetry: dict[str, Any] = Field(default_factory=dict)

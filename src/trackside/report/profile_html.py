@@ -29,6 +29,7 @@ _ASSETS = Path(__file__).parent / "assets" / "profile"
 _SCRIPTS = (
     "page.js",
     "overview.js",
+    "ranks.js",
     "source.js",
     "kernels.js",
     "charts.js",

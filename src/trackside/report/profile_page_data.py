@@ -90,7 +90,7 @@ def _shorten(data: dict[str, Any], key: str, tried: int) -> str:
         data[key] = [_longest_half(lane) for lane in data[key]]
         dropped = sum(lane["left_out"] for lane in data[key])
         return f"Timeline: {dropped:,} of the shortest spans are not in this page."
-    if key in ("kernels", "lines", "modules", "memory", "findings", "trust") and data[key]:
+    if key in ("kernels", "lines", "modules", "memory", "findings", "trust", "ranks") and data[key]:
         if key == "memory":
             data[key] = [
                 part | {"series": part["series"][::2], "lines": part["lines"][: len(part["lines"]) // 2]}

@@ -25,9 +25,13 @@ _PARTS = {
 }
 _WINDOWS = {"A": "untraced", "T": "traced", "B": "with lines"}
 _LINES, _KERNELS, _FINDINGS, _TRUST = 6, 5, 3, 3
+# Of more ranks the slowest, the median and the fastest.
+_RANKS = 4
 # Less of the step than this is not worth a row on a screen.
 _LEAST_SHARE = 0.005
 _NARROW = 100
+# Characters of a file and its line: of a finding, and elsewhere.
+_WHERE, _PLACE = 30, 34
 
 
 def render(record: Mapping[str, Any], console: Console) -> None:
@@ -36,8 +40,12 @@ def render(record: Mapping[str, Any], console: Console) -> None:
     console.print(Padding(Text(printable(record["verdict"]), style="bold"), (0, 2)))
     if record["breakdown_ms"] and record["step_ms"]:
         _step(record, console)
-    _lines(record, console)
-    _kernels(record, console)
+    ranks = record.get("ranks", ())
+    _ranks(ranks, console)
+    # They take the place of other rows: all is one screen.
+    less = 2 if len(ranks) > 1 else 0
+    _lines(record, console, _LINES - less)
+    _kernels(record, console, _KERNELS - less)
     _memory(record.get("memory", ()), console)
     _findings(record, console)
     _trust(record["trust"], console)
@@ -70,15 +78,58 @@ def _window(row: Mapping[str, Any]) -> str:
     return f"{row['steps']} {_WINDOWS[row['window']]} {how}"
 
 
-def _lines(record: Mapping[str, Any], console: Console) -> None:
-    rows = [row for row in record["lines"] if row["share"] >= _LEAST_SHARE][:_LINES]
+def _ranks(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    if len(rows) < 2:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("rank", no_wrap=True)
+    for name in ("step", "at work", "waiting for others", "peak memory"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("ended", no_wrap=True, max_width=16, overflow="ellipsis")
+    for row, told in _few_ranks(rows):
+        step, work, waiting = row["step_ms"], _at_work(row), row["waiting_ms"]
+        table.add_row(
+            Text(f"{row['rank']}{told}"),
+            *(Text(_ms(ms) if ms is not None else "–") for ms in (step, work)),
+            Text(f"{_ms(waiting)} {_share(waiting / step)}" if waiting is not None and step else "–"),
+            Text(told_bytes(row["peak_bytes"]) if row["peak_bytes"] is not None else "–"),
+            Text(printable(_how_it_ended(row["program"]))),
+        )
+    console.print(Padding(table, (1, 2, 0, 2)))
+    if len(rows) > _RANKS:
+        left = f"{len(rows)} ranks in all, by their time at work"
+        console.print(Padding(Text(left, style="dim"), (0, 2)))
+
+
+def _few_ranks(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
+    known = sorted((row for row in rows if _at_work(row) is not None), key=lambda row: -(_at_work(row) or 0))
+    if len(rows) <= _RANKS or len(known) < 3:
+        return [(row, "") for row in rows[:_RANKS]]
+    return [(known[0], " slowest"), (known[len(known) // 2], " median"), (known[-1], " fastest")]
+
+
+def _at_work(row: Mapping[str, Any]) -> float | None:
+    """A rank's step without what it spends in collectives alone."""
+    if row["step_ms"] is None or row["breakdown_ms"] is None:
+        return None
+    return float(row["step_ms"] - row["breakdown_ms"]["communication"])
+
+
+def _how_it_ended(program: Mapping[str, Any] | None) -> str:
+    if program is None:
+        return "not known"
+    return str(program["signal"] or f"exit code {program['exit_code']}")
+
+
+def _lines(record: Mapping[str, Any], console: Console, most: int) -> None:
+    rows = [row for row in record["lines"] if row["share"] >= _LEAST_SHARE][:most]
     if not rows:
         return
     on_device = record["device"] != "cpu"
     forward = "device_ms" if on_device else "cpu_ms"
     backward = any(row["backward_ms"] for row in rows)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
-    table.add_column("line", no_wrap=True, max_width=34, overflow="ellipsis")
+    table.add_column("line", no_wrap=True, max_width=_PLACE, overflow="ellipsis")
     table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")
     table.add_column("forward" if backward else "time", justify="right", no_wrap=True)
     if backward:
@@ -101,8 +152,8 @@ def _lines(record: Mapping[str, Any], console: Console) -> None:
         console.print(Padding(Text("; ".join([*([beside] if beside else []), *more]), style="dim"), (0, 2)))
 
 
-def _kernels(record: Mapping[str, Any], console: Console) -> None:
-    rows = [row for row in record["kernels"] if row["share"] >= _LEAST_SHARE][:_KERNELS]
+def _kernels(record: Mapping[str, Any], console: Console, most: int) -> None:
+    rows = [row for row in record["kernels"] if row["share"] >= _LEAST_SHARE][:most]
     if not rows:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
@@ -111,7 +162,7 @@ def _kernels(record: Mapping[str, Any], console: Console) -> None:
     )
     wide = console.width >= _NARROW
     if wide:
-        table.add_column("called in", no_wrap=True, max_width=34, overflow="ellipsis")
+        table.add_column("called in", no_wrap=True, max_width=_PLACE, overflow="ellipsis")
     placed = any(row["roof_share"] is not None for row in rows)
     for name in ("runs", "time", "share", *(["of its limit"] if placed else [])):
         table.add_column(name, justify="right", no_wrap=True)
@@ -189,13 +240,13 @@ def _findings(record: Mapping[str, Any], console: Console) -> None:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True)
     table.add_column("what to change", ratio=1)
-    table.add_column("where", no_wrap=True, max_width=30, overflow="ellipsis")
+    table.add_column("where", no_wrap=True, max_width=_WHERE, overflow="ellipsis")
     table.add_column("gain", justify="right", no_wrap=True)
     for row in rows[:_FINDINGS]:
         gain = row["gain"]
         table.add_row(
             Text(printable(row["title"])),
-            Text(_place(row["file"], row["line"]) if row["file"] else ""),
+            Text(_place(row["file"], row["line"], _WHERE) if row["file"] else ""),
             f"{gain['low']:.0%}–{gain['high']:.0%}",
         )
     console.print(Padding(table, (1, 2, 0, 2)))
@@ -220,11 +271,11 @@ def _trust(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         console.print(Padding(Text(f"{len(rows) - _TRUST} more limits in the report", style="dim"), (0, 2)))
 
 
-def _place(file: str, line: int) -> str:
-    return _short_place(printable(f"{file}:{line}"))
+def _place(file: str, line: int, most: int = _PLACE) -> str:
+    return _short_place(printable(f"{file}:{line}"), most)
 
 
-def _short_place(place: str, most: int = 34) -> str:
+def _short_place(place: str, most: int = _PLACE) -> str:
     """Cut at the front, where folders are."""
     if len(place) <= most:
         return place

@@ -30,7 +30,7 @@ from trackside.store.files import (
     write_json,
 )
 
-__all__ = ["Run", "RunState", "RunStore", "RunSummary"]
+__all__ = ["Run", "RunState", "RunStore", "RunSummary", "process_mark"]
 
 RECORD_FILE: Final = "record.json"
 START_FILE: Final = "run.json"
@@ -137,7 +137,7 @@ class RunStore:
                 start = {"id": run_id, "verb": verb, "started_ns": now_ns, "host": socket.gethostname()}
                 worker = {
                     "pid": os.getpid(),
-                    "process": _process_mark(os.getpid()),
+                    "process": process_mark(os.getpid()),
                     "argv": [os.fsencode(a).decode("utf-8", "backslashreplace") for a in sys.argv],
                 }
                 try:
@@ -385,12 +385,12 @@ def _without_final_record(start: _Start) -> tuple[RunState, str]:
         return "died", "it ended before it wrote anything"
     if start.host != socket.gethostname():
         return "running", f"it started on {start.host}, and cannot be watched from here"
-    if start.process != _process_mark(start.pid):
+    if start.process != process_mark(start.pid):
         return "died", f"its process {start.pid} ended before it wrote a final record"
     return "running", f"process {start.pid} is at work"
 
 
-def _process_mark(pid: int) -> str:
+def process_mark(pid: int) -> str:
     """What tells a live process from a later one with the same number; empty when there is none.
 
     Boot id and start in clock ticks since boot: unlike a time of day, they do not move when the clock is set.

@@ -19,7 +19,7 @@ from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, Trace
 from trackside.trace.steps import Steps
-from trackside.trace.timeline import main_thread
+from trackside.trace.timeline import collective_ranges, main_thread
 
 __all__ = ["TracedGraph", "task_graph"]
 
@@ -120,7 +120,7 @@ def _skew(trace: Trace, device: Ints, calls: Ints) -> int:
 
 def _host_pieces(trace: Trace, begin: int, end: int) -> Ints:
     """Row, start and end of every piece of a thread's time in which a row was the innermost."""
-    rows = trace.of(Kind.OP, Kind.RUNTIME)
+    rows = np.sort(np.concatenate((trace.of(Kind.OP, Kind.RUNTIME), collective_ranges(trace))))
     rows = rows[(trace.start[rows] >= begin) & (trace.end[rows] <= end)]
     pieces: list[tuple[int, int, int]] = []
     for lane in np.unique(trace.lane[rows]):

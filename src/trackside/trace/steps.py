@@ -135,7 +135,7 @@ def _period(tokens: Ints) -> tuple[int, int] | None:
     for length in _candidates(tokens):
         same = tokens[length:] == tokens[:-length]
         share = float(same.mean())
-        if share > best[0] + 0.01:
+        if share > best[0] + 0.01 or _mends(1 - share, 1 - best[0], len(same)):
             best = share, length
     share, length = best
     if share < _COVERED:
@@ -147,8 +147,21 @@ def _period(tokens: Ints) -> tuple[int, int] | None:
     return length, first
 
 
+def _mends(wrong: float, before: float, count: int) -> bool:
+    """Whether a longer period explains what a shorter one breaks at, again and again."""
+    return before * count >= 2 * _FEWEST_REPEATS and wrong <= before / 3
+
+
 def _candidates(tokens: Ints) -> list[int]:
-    """Distances between runs of the rarest operators that still repeat: a step's length is among them."""
+    """Distances between the rarest operators that still repeat, and between the rarest of two in a row.
+
+    A step's length is among them: if it is nothing but a loop, the loop's end and beginning meet once.
+    """
+    pairs = tokens[:-1] * (int(tokens.max()) + 1) + tokens[1:]
+    return sorted(_distances(tokens) | _distances(pairs))
+
+
+def _distances(tokens: Ints) -> set[int]:
     values, counts = np.unique(tokens, return_counts=True)
     often = values[counts >= _FEWEST_REPEATS]
     rarest = often[np.argsort(counts[counts >= _FEWEST_REPEATS], kind="stable")][:8]
@@ -162,7 +175,7 @@ def _candidates(tokens: Ints) -> list[int]:
             wide, times = np.unique(places[stride:] - places[:-stride], return_counts=True)
             if len(wide):
                 found.add(int(wide[times.argmax()]))
-    return sorted(d for d in found if d * _FEWEST_REPEATS <= len(tokens))
+    return {d for d in found if d * _FEWEST_REPEATS <= len(tokens)}
 
 
 def _window(trace: Trace) -> Steps:

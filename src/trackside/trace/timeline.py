@@ -14,6 +14,7 @@ __all__ = [
     "Breakdown",
     "Ran",
     "breakdown",
+    "collective_ranges",
     "communicates",
     "main_thread",
     "ran_longest",
@@ -23,7 +24,9 @@ __all__ = [
 
 # Names that libraries give, not users: NCCL's and RCCL's kernels, and torch's own collectives on a CPU.
 _COLLECTIVE_KERNELS = ("nccl", "rccl", "oneccl")
-_COLLECTIVE_OPS = ("c10d::", "gloo:", "nccl:", "ucc:", "mpi:")
+# Ranges that last as long as a collective does, on a thread of the library's own.
+_COLLECTIVE_RANGES = ("gloo:", "ucc:", "mpi:")
+_COLLECTIVE_OPS = ("c10d::", "_c10d_functional", "record_param_comms", "nccl:", *_COLLECTIVE_RANGES)
 # torch's own ranges around fetching a batch.
 _LOADER = "enumerate(DataLoader)#"
 # And around each node of the graph that it goes back through.
@@ -79,22 +82,48 @@ def _either(one: Intervals, other: Intervals) -> Intervals:
 
 
 def _device_layers(trace: Trace) -> list[Intervals]:
-    """Kernels, collectives, copies on any device."""
+    """Kernels, collectives, copies on any device; collectives of the host's while no device computes."""
     kernels = trace.of(Kind.KERNEL)
     collective = communicates(trace)[kernels]
+    talking = np.concatenate((kernels[collective], collective_ranges(trace)))
     copies = trace.of(Kind.COPY, Kind.FILL)
-    return [_set(trace, kernels[~collective]), _set(trace, kernels[collective]), _set(trace, copies)]
+    return [_set(trace, kernels[~collective]), _set(trace, talking), _set(trace, copies)]
 
 
 def _host_layers(trace: Trace) -> list[Intervals]:
-    """Without a device operators compute, on whichever thread."""
+    """Without a device operators compute, on whichever thread.
+
+    An operator that starts a collective may also wait for it: what it does itself is no computing.
+    """
     ops = trace.of(Kind.OP)
-    collective, waiting = communicates(trace)[ops], _is_copy(trace)[ops]
+    collective, copying = communicates(trace)[ops], _is_copy(trace)[ops]
+    calls = ops[collective]
+    computing = ops[~collective & ~copying & ~_holds_any(trace, ops, calls)]
+    talking = np.concatenate((calls, collective_ranges(trace)))
     return [
-        _set(trace, ops[~collective & ~waiting]).minus(_set(trace, ops[collective])),
-        _set(trace, ops[collective]),
-        _set(trace, ops[waiting]),
+        _set(trace, computing).minus(_set(trace, calls)),
+        _set(trace, talking),
+        _set(trace, ops[copying]),
     ]
+
+
+def _holds_any(trace: Trace, rows: Ints, inner: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which rows have one of the inner ones within them, on their lane."""
+    found = np.zeros(len(rows), np.bool_)
+    for lane in np.unique(trace.lane[inner]):
+        starts = np.sort(trace.start[inner[trace.lane[inner] == lane]])
+        here = trace.lane[rows] == lane
+        found[here] = np.searchsorted(starts, trace.end[rows[here]]) > np.searchsorted(
+            starts, trace.start[rows[here]]
+        )
+    return found
+
+
+def collective_ranges(trace: Trace) -> Ints:
+    """Ranges of collectives on the host, from their first byte to their last: what others wait for."""
+    wanted = [i for i, name in enumerate(trace.names) if name.startswith(_COLLECTIVE_RANGES)]
+    found: Ints = np.flatnonzero(np.isin(trace.name, wanted) & (trace.kind == Kind.ANNOTATION))
+    return found
 
 
 def _set(trace: Trace, rows: Ints) -> Intervals:

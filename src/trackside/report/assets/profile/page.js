@@ -159,6 +159,9 @@ const TERMS = {
   window: "A part of the run. A runs untraced and gives the true time; T is traced; B also logs lines, for shares only.",
   attributed: "How much of the time could be traced back to a line of the program.",
   together: "All findings applied at once, through the critical path. Not their sum: several may save the same time.",
+  rank: "One of the processes that torchrun started; all train one model and meet in collectives.",
+  "at work": "The step without the time in collectives beside which nothing was computed: what the rank does by itself.",
+  waiting: "Time in such collectives beyond that of the rank that spends least there: the rank had come, another had not.",
   reserved: "What the allocator holds, used or not.",
 };
 

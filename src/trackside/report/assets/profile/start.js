@@ -3,7 +3,7 @@
 function start() {
   readPlaces();
   const main = el("main", { id: "main" },
-    header(), stepSection(), findingsSection(), sourceSection(), icicleSection(), rooflineSection(), kernelsSection(), countersSection(),
+    header(), stepSection(), ranksSection(), findingsSection(), sourceSection(), icicleSection(), rooflineSection(), kernelsSection(), countersSection(),
     timelineSection(), memorySection(), telemetrySection(), trustSection(), environmentSection(),
     el("footer", {}, `trackside ${short(record.version, 40)}, ${short(record.started, 60)}. This page needs no network and sends nothing.`));
   document.body.append(el("a.skip", { href: "#main" }, "Skip to the verdict"), bar(), main, tooltip, said, helpDialog);
@@ -17,7 +17,7 @@ function start() {
 }
 
 const CONTENTS = {
-  step: "Step", findings: "Findings", source: "Source", icicle: "Icicle", roofline: "Roofline", kernels: onDevice ? "Kernels" : "Operators", counters: "Counters",
+  step: "Step", ranks: "Ranks", findings: "Findings", source: "Source", icicle: "Icicle", roofline: "Roofline", kernels: onDevice ? "Kernels" : "Operators", counters: "Counters",
   timeline: "Timeline", memory: "Memory", telemetry: "Machine", trust: "Limits", environment: "Environment",
 };
 

@@ -1,0 +1,14 @@
+"""hand-written-norm: torch's own layer normalisation."""
+
+from torch.nn.functional import layer_norm
+
+
+def run(state, x):
+    model, optimizer = state
+    for layer in model:
+        x = layer_norm(layer(x), (256,))
+    loss = (x - 0.1).abs().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
