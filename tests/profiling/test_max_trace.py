@@ -11,13 +11,13 @@ import pytest
 
 pytestmark = pytest.mark.timeout(120)
 
-# Some 14,000 operators, or 5 MB of trace, in a step.
+# Four operators a turn, about 2 kB of trace.
 STEPS = """
 import torch
 torch.set_num_threads(1)
 a, w = torch.rand(8, 8), torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(w.parameters(), lr=0.01)
-for _ in range({steps}):
+for step in range({steps}):
     for _ in range({turns}):
         ((a @ a) + a).relu_()
     w(a).sum().backward()
@@ -61,29 +61,28 @@ def cuts(record: dict[str, Any]) -> list[str]:
     return [one["effect"] for one in record["trust"] if "--max-trace" in (one["remedy"] or "")]
 
 
-def test_windows_of_steps_end_early_and_a_larger_trace_is_whole(tmp_path: Path) -> None:
-    program = STEPS.format(steps=40, turns=3500)
+def test_windows_of_steps_end_early(tmp_path: Path) -> None:
+    program = STEPS.format(steps=20, turns=400)
     asked = ("--warmup", "1", "--steps", "8")
-    short = profiled(tmp_path, program, *asked, "--max-trace", "20")
+    short = profiled(tmp_path, program, *asked, "--max-trace", "2")
     assert windows(short)["A"] == 8
     assert 1 <= windows(short)["T"] < 8
     assert 1 <= windows(short)["B"] < 8
     assert [text.partition(" was")[0] for text in cuts(short)] == ["window T", "window B"]
     assert short["lines"]
-    whole = profiled(tmp_path, program, *asked)
-    assert windows(whole)["T"] == 8
-    assert cuts(whole) == []
 
 
+@pytest.mark.slow
 def test_a_window_by_the_clock_ends_early(tmp_path: Path) -> None:
     record = profiled(tmp_path, BY_TIME, "--seconds", "4", "--max-trace", "20")
     assert any(text.startswith("window T was ended early") for text in cuts(record))
     assert record["kernels"]
 
 
+@pytest.mark.slow
 def test_a_step_that_never_ends_is_left_in_its_middle(tmp_path: Path) -> None:
-    slow = STEPS.format(steps=4, turns="4000 if _ < 2 else 400_000")
-    record = profiled(tmp_path, slow, "--warmup", "1", "--steps", "1", "--max-trace", "5")
+    slow = STEPS.format(steps=5, turns="200 if step < 3 else 40_000")
+    record = profiled(tmp_path, slow, "--warmup", "1", "--steps", "1", "--max-trace", "2")
     assert any("in the middle of a step" in text for text in cuts(record))
 
 
@@ -98,7 +97,7 @@ def work(turns):
         w(a).sum().backward()
 work(100)
 size = TraceSize(10**9)
-for turns in (2000, 6000):
+for turns in (1000, 3000):
     profiler = torch.autograd.profiler.profile(use_kineto=True, record_shapes=True)
     size.begin()
     profiler.__enter__()
