@@ -16,21 +16,26 @@ def frames(*places: tuple[str, int]) -> list[dict[str, Any]]:
 
 
 class Allocator:
-    """One device's: segments of 20 MiB, a block for each allocation, the history from `record` on."""
+    """One device's: segments of 20 MiB, a block for each allocation, the history from `record` on.
+
+    Blocks are multiples of 512 bytes; the history has what was asked for.
+    """
 
     def __init__(self, began_us: int = 1_790_000_000_000_000) -> None:
         self.now_us = began_us
         self._next = _BASE
         self._free: list[tuple[int, int]] = []
         self._live: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
         self._segments: list[tuple[int, int]] = []
         self._trace: list[dict[str, Any]] | None = None
 
     def record(self) -> None:
         self._trace = []
 
-    def alloc(self, size: int, *places: tuple[str, int]) -> int:
+    def alloc(self, asked: int, *places: tuple[str, int]) -> int:
         """In the first gap that is large enough, else in a new segment."""
+        size = -(-asked // 512) * 512
         place = next((one for one in self._free if one[1] >= size), None)
         if place is None:
             total = max(_SEGMENT, size)
@@ -42,15 +47,15 @@ class Allocator:
             self._free.remove(place)
         if place[1] > size:
             self._free.insert(0, (place[0] + size, place[1] - size))
-        self._live[place[0]] = size
-        self._add("alloc", place[0], size, frames(*places))
+        self._live[place[0]], self._asked[place[0]] = size, asked
+        self._add("alloc", place[0], asked, frames(*places))
         return place[0]
 
     def free(self, address: int) -> None:
         size = self._live.pop(address)
         self._free.insert(0, (address, size))
-        self._add("free_requested", address, size, [])
-        self._add("free_completed", address, size, [])
+        self._add("free_requested", address, self._asked[address], [])
+        self._add("free_completed", address, self._asked[address], [])
 
     def fail(self, size: int) -> None:
         """Out of memory: the entry has no address."""
@@ -81,7 +86,7 @@ class Allocator:
                 {
                     "address": at,
                     "size": size,
-                    "requested_size": size,
+                    "requested_size": self._asked[at] if at in self._live else 0,
                     "state": "active_allocated" if at in self._live else "inactive",
                     "frames": [],
                 }

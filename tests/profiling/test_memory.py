@@ -167,7 +167,7 @@ def test_tensors_without_storage_are_passed_over() -> None:
 
 
 NOISE = """
-import sys, torch
+import os, sys, torch
 from trackside.profiling.torch_messages import TorchMessages
 
 def loses_sight():
@@ -179,6 +179,9 @@ messages = TorchMessages()
 print(messages.errors_only())
 if "loud" in sys.argv:
     messages.as_before()
+if "fork" in sys.argv and os.fork():
+    os.wait()
+    sys.exit()
 loses_sight()
 messages.as_before()
 """
@@ -209,6 +212,13 @@ def test_the_allocators_warning_is_held_back_and_comes_when_it_no_longer_is(
     assert quiet[0] == loud[0] == "True"
     assert "Memory block of unknown size" not in quiet[1]
     assert "Memory block of unknown size" in loud[1]
+
+
+@pytest.mark.timeout(120)
+def test_a_worker_that_is_forked_meanwhile_says_what_it_has_to_say(
+    noise: Callable[..., tuple[str, str]],
+) -> None:
+    assert "Memory block of unknown size" in noise("fork")[1]
 
 
 @pytest.mark.timeout(120)

@@ -93,6 +93,18 @@ def test_the_peak_is_held_by_the_innermost_lines_of_the_program_and_what_was_the
     assert found.series[-1][1] == 8 * MB, "the batch was given back at the end"
 
 
+def test_bytes_are_those_that_were_asked_for() -> None:
+    device = Allocator()
+    weights, gone = device.alloc(1000), device.alloc(3)
+    device.record()
+    device.alloc(700, (TRAIN, 5))
+    device.free(gone)
+    found = use(device.snapshot(), [(weights, 1000, "parameters")])
+    assert found is not None
+    assert found.owners == {Owner(None, "parameters"): 1000, line(5): 700, Owner(None, BEFORE): 3}
+    assert found.peak_bytes == 1703
+
+
 def test_what_is_reserved_is_that_of_the_peak_and_new_segments_are_counted() -> None:
     run = Training()
     found = use(run.device.snapshot())
@@ -101,10 +113,15 @@ def test_what_is_reserved_is_that_of_the_peak_and_new_segments_are_counted() -> 
     assert found.reservations == (2, 50 * MB, 0)
     assert found.reserved_bytes == 70 * MB
     later = run.device
+    # No gap is large enough for it, so that more is reserved than at the peak.
+    later.free(later.alloc(31 * MB, (TRAIN, 30)))
+    lower = use(later.snapshot())
+    assert lower is not None
+    assert (lower.peak_bytes, lower.reserved_bytes, lower.reservations.segments) == (50 * MB, 70 * MB, 3)
     later.alloc(100 * MB, (TRAIN, 30))
     after = use(later.snapshot())
     assert after is not None
-    assert (after.peak_bytes, after.reserved_bytes) == (108 * MB, 170 * MB)
+    assert (after.peak_bytes, after.reserved_bytes) == (108 * MB, 201 * MB)
 
 
 def test_a_block_that_was_given_back_is_not_named_by_what_lies_there_later() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -214,3 +215,39 @@ def test_a_trace_that_torch_wrote_now_agrees_with_the_profiler_itself(tmp_path: 
     assert trace.size[trace.of(Kind.MEMORY)].max() >= 64 * 64 * 4
     assert trace.base_ns > 0
     assert trace.cuts == ()
+
+
+def test_allocations_are_the_same_whether_read_together_or_one_by_one(tmp_path: Path) -> None:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        for size in range(1, 40):
+            torch.ones(size) + 1
+    file = tmp_path / "torch.json"
+    profiler.export_chrome_trace(str(file))
+    # One of another thread.
+    file.write_text(
+        re.sub(r'("name": "\[memory\]",\s*"pid": \d+,\s*"tid": )\d+', r"\g<1>77", file.read_text(), count=1)
+    )
+    document = json.loads(file.read_text())
+    events = document["traceEvents"]
+    allocations = [event for event in events if event.get("name") == "[memory]"]
+    expected = [(event["args"]["Addr"], event["args"]["Bytes"]) for event in allocations]
+    # Not in torch's layout, and with one that is damaged.
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(document))
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(file.read_text().replace('"Bytes": 4,', '"Bytes": "x",', 1))
+    for path, lost in ((file, 0), (other, 0), (damaged, 1)):
+        trace = read_trace(path)
+        rows = trace.of(Kind.MEMORY)
+        found = list(zip(trace.correlation[rows].tolist(), trace.size[rows].tolist(), strict=True))
+        known = [one for one in found if one[1] != -1]
+        assert len(found) == len(expected)
+        assert len(known) == len(expected) - lost
+        if not lost:
+            assert sorted(found) == sorted(expected)
+            threads = [trace.lanes[lane].thread for lane in trace.lane[rows].tolist()]
+            assert threads == [str(event["tid"]) for event in sorted(allocations, key=lambda one: one["ts"])]
+            assert len(set(threads)) == 2
+            assert (trace.detail[rows] == -1).all()
+            starts = [round(event["ts"] * 1000) for event in allocations]
+            assert trace.start[rows].tolist() == pytest.approx(sorted(starts), abs=1)

@@ -88,6 +88,10 @@ def profile(
     seconds: Annotated[
         float | None, typer.Option(help="Length of each window, also where there are no steps.")
     ] = None,
+    max_trace: Annotated[
+        int,
+        typer.Option(metavar="MB", min=1, help="Largest trace; windows end early for it."),
+    ] = 500,
     timeout: Annotated[
         float | None, typer.Option(help="End the program after so many seconds; the exit code is then 124.")
     ] = None,
@@ -129,7 +133,7 @@ def profile(
         raise TracksideError("not-found", f"there is no file {target}", "trackside profile SCRIPT [ARGS]")
     store = RunStore()
     rank = rank_here(os.environ)
-    limits = Limits(warmup, steps, seconds, fixed=rank is not None)
+    limits = Limits(warmup, steps, seconds, rank is not None, max_trace * 1_000_000)
     stdout = _STDERR if as_json else None
     if rank is not None and counters:
         raise TracksideError(
@@ -156,6 +160,7 @@ def profile(
                 "warmup": warmup,
                 "steps": steps,
                 "seconds": seconds,
+                "max_trace": max_trace,
                 "timeout": timeout,
                 "counters": counters or None,
             },

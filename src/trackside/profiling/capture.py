@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
@@ -42,13 +43,16 @@ from trackside.profiling.recording import (
 from trackside.profiling.safe_point import SafePoint
 from trackside.profiling.steps_live import OptimizerSteps
 from trackside.profiling.watcher import Watcher
-from trackside.profiling.windows import Limits, Stage, Stretches, Window, Windows
+from trackside.profiling.windows import MAX_TRACE, Limits, Stage, Stretches, Window, Windows
+
+if TYPE_CHECKING:
+    from trackside.profiling.trace_size import TraceSize
 
 __all__ = ["around", "is_users"]
 
 _clock = time.perf_counter_ns
-# How often to look at the clock: while windows go by it, and while they go by steps.
-_TICK_S, _SLOW_TICK_S = 0.05, 1.0
+# How often to look at the clock: while windows go by it, and while they go by steps, untraced and traced.
+_TICK_S, _SLOW_TICK_S, _TRACED_TICK_S = 0.05, 1.0, 0.2
 # Where a moment did not suit, the next may: few do in a program that is compiled.
 _NEXT_MOMENT_S, _MOMENTS = 0.002, 1000
 # How long after torch was imported an optimizer that was made may take to its first step, and the program to
@@ -96,8 +100,15 @@ class Capture:
         self._say = setting.messages.send
         asked = setting.configuration
         self._limits = Limits(
-            asked.get("warmup"), asked.get("steps"), asked.get("seconds"), bool(asked.get("fixed"))
+            asked.get("warmup"),
+            asked.get("steps"),
+            asked.get("seconds"),
+            bool(asked.get("fixed")),
+            asked.get("max_trace", MAX_TRACE),
         )
+        self._size: TraceSize | None = None
+        self._cuts: list[str] = []
+        """What was ended early because the trace would have become too large."""
         self._rank_clock = RankClock(**asked["rank_clock"]) if asked.get("rank_clock") else None
         self._pid = os.getpid()
         self._trouble: list[str] = []
@@ -121,9 +132,13 @@ class Capture:
         self._guarded(self._begin)
 
     def _begin(self) -> None:
+        # Here, since a program without torch may never import what it needs.
+        from trackside.profiling.trace_size import TraceSize
+
         now = _clock()
         self._steps.watch()
         self._windows = Windows(self._limits, now)
+        self._size = TraceSize(self._limits.max_trace)
         self._say("torch", version=str(sys.modules["torch"].__version__))
         if threading.current_thread() is threading.main_thread():
             self._meter = progress_meter()
@@ -134,6 +149,7 @@ class Capture:
             self._safe_point = SafePoint(lambda: self._guarded(self._change_by_time))
             self._watcher.start(_TICK_S)
         if self._asked_whole:
+            self._size.begin()
             self._recording.begin()
             self._recording.begin_log()
             self._all_since_ns = _clock()
@@ -191,6 +207,8 @@ class Capture:
             return
         self._recording.tick()
         following = windows.step_ended(_clock())
+        if following is windows.stage and self._is_full(windows, self._size.now() if self._size else 0):
+            following = windows.following
         if following is not windows.stage:
             self._change(following)
 
@@ -211,10 +229,13 @@ class Capture:
         if windows is None or point is None or os.getpid() != self._pid:
             return None
         stretches = self._stretches
+        if self._all_since_ns is not None and self._overflows():
+            point.ask()
+            return _TRACED_TICK_S
         if stretches is None:
-            if windows.is_stuck(_clock()):
+            if windows.is_stuck(_clock()) or self._overflows():
                 point.ask()
-            return _SLOW_TICK_S
+            return _TRACED_TICK_S if windows.stage in (Stage.TRACED, Stage.ATTRIBUTED) else _SLOW_TICK_S
         if self._due(windows, stretches) is not None:
             point.ask()
             if 0 < point.refused <= _MOMENTS:
@@ -225,6 +246,8 @@ class Capture:
 
     def _due(self, windows: Windows, stretches: Stretches) -> Stage | None:
         due = stretches.due(windows.now, _clock())
+        if due is None and self._is_full(windows, self._size.look() if self._size else 0):
+            return windows.following
         return None if due is Stage.TIMED and self._is_early(stretches) else due
 
     def _is_early(self, stretches: Stretches) -> bool:
@@ -239,11 +262,21 @@ class Capture:
         windows, stretches = self._windows, self._stretches
         if windows is None:
             return
+        if self._all_since_ns is not None and self._overflows():
+            self._note_cut("what was recorded from the start was dropped")
+            self._recording.drop()
+            self._all_since_ns = None
+            return
         if stretches is None:
-            if windows.is_stuck(_clock()):
+            stuck = windows.is_stuck(_clock())
+            if stuck:
                 self._trouble.append(f"steps ceased in window {windows.stage.value}")
-                windows.now.cut = True
-                self._change(Stage.DONE)
+            elif self._overflows():
+                self._note_cut(f"window {windows.stage.value} was ended in the middle of a step")
+            else:
+                return
+            windows.now.cut = True
+            self._change(Stage.DONE)
             return
         due = self._due(windows, stretches)
         if due is None:
@@ -264,6 +297,26 @@ class Capture:
                 self._repeats += 1
             else:
                 stretches.round_ended()
+
+    def _is_full(self, windows: Windows, size: int) -> bool:
+        """Whether a traced window has had its share of the trace: T half of it, B the rest."""
+        most = {Stage.TRACED: 0.5, Stage.ATTRIBUTED: 1.0}.get(windows.stage)
+        if most is None or size <= most * self._limits.max_trace:
+            return False
+        steps = len(windows.now.ends_ns)
+        after = f"after {steps} step{'s' if steps != 1 else ''}" if steps else "early"
+        self._note_cut(f"window {windows.stage.value} was ended {after}")
+        return True
+
+    def _overflows(self) -> bool:
+        """Whether a trace becomes much too large where no step ends."""
+        return self._size is not None and self._size.look() > 2 * self._limits.max_trace
+
+    def _note_cut(self, what: str) -> None:
+        # The watcher may find it before the program's thread does.
+        if not any(what.startswith(known.partition(" was ")[0]) for known in self._cuts):
+            size = (self._size.now() if self._size else 0) / 1e6
+            self._cuts.append(f"{what}: it came to about {size:.0f} MB")
 
     def _note_progress(self, window: Window) -> None:
         if self._meter is not None:
@@ -314,6 +367,8 @@ class Capture:
         self._write_windows()
         # Last, since the line log would give what follows to the line that the program is on.
         if following is Stage.TRACED:
+            if self._size is not None:
+                self._size.begin()
             self._recording.begin()
         elif following is Stage.ATTRIBUTED:
             self._recording.begin_log()
@@ -334,6 +389,7 @@ class Capture:
                 "by": "time" if windows is not None and windows.by_time else "steps",
                 "windows": [asdict(one) | {"stage": one.stage.value} for one in told],
                 "trouble": self._trouble,
+                "cuts": self._cuts,
                 "peak_bytes": peak_bytes() if windows is not None else None,
             },
         )

@@ -87,6 +87,10 @@ def read_capture(folder: Path) -> Captured:
         for text in document.get("trouble", [])
     ]
     found.delayed = _delayed(windows.get("T"))
+    found.missing += [
+        Trust(what="the trace", effect=text, remedy="allow a larger one: --max-trace MB")
+        for text in document.get("cuts", [])
+    ]
     trace = _trace(folder / "trace.json", found)
     lines = _json(folder / "lines.json", found)
     clock = _clock(lines, trace, found) if trace is not None else None

@@ -117,13 +117,16 @@ def read_snapshot(snapshot: Mapping[str, Any], is_users: Callable[[str], bool]) 
 
 
 def _in_use(segment: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Address and bytes of its blocks that the program holds; they lie one after another."""
+    """Address and bytes of its blocks that the program holds; they lie one after another.
+
+    Bytes are those that were asked for, as in the history; a block may have some more.
+    """
     found = []
     at = int(segment["address"])
     for block in segment["blocks"]:
         size = int(block["size"])
         if block["state"] == _IN_USE:
-            found.append((at, size))
+            found.append((at, int(block.get("requested_size") or size)))
         at += size
     return found
 

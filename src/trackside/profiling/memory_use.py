@@ -145,7 +145,8 @@ def device_memory(
         base_ns: where the times of `begin_ns` and `ends_ns` begin, since 1970.
     """
     action = np.asarray(history["action"], np.int64)
-    time = np.asarray(history["time_us"], np.int64) * 1000 - base_ns
+    # In the allocator's order; of threads side by side one may have looked at the clock before the other.
+    time = np.maximum.accumulate(np.asarray(history["time_us"], np.int64)) * 1000 - base_ns
     address, size = (np.asarray(history[name], np.int64) for name in ("address", "bytes"))
     if not len(action):
         return None

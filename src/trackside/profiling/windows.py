@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["Limits", "Stage", "Stretches", "Window", "Windows"]
+__all__ = ["MAX_TRACE", "Limits", "Stage", "Stretches", "Window", "Windows"]
 
 
 class Stage(Enum):
@@ -33,6 +33,10 @@ _AFTER = {
 }
 
 
+MAX_TRACE = 500_000_000
+"""Bytes of a trace: the program's process needs some six times that when it is written."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What the user asked for; None leaves it to the program's own pace."""
@@ -45,6 +49,8 @@ class Limits:
     """How long a window lasts, instead."""
     fixed: bool = False
     """Steps are counted by numbers set beforehand: those of several ranks must be the same ones."""
+    max_trace: int = MAX_TRACE
+    """Bytes that the trace may come to; windows end early for it."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ function memoryOf(part) {
   const reserved = number(part.reserved_bytes);
   const segments = number(part.new_segments);
   return el("div.memory", {},
-    el("p", {}, el("b", {}, MEMORY_OF[part.device] || short(part.device, 80)), ": peak ", el("b", {}, size(part.peak_bytes)),
+    el("p", {}, el("b", {}, Object.hasOwn(MEMORY_OF, part.device) ? MEMORY_OF[part.device] : short(part.device, 80)), ": peak ", el("b", {}, size(part.peak_bytes)),
       total !== null && `, ${percent(part.peak_bytes / total)} of ${size(total)}`,
       reserved !== null && [`, ${size(reserved)} reserved`, help("reserved"), reserved > part.peak_bytes && ` and ${percent(1 - part.peak_bytes / reserved)} of that not in use`],
       "."),
