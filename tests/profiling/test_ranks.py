@@ -307,9 +307,14 @@ def test_nobody_is_blamed_for_what_is_not_always_so(
     assert found.trust == []
 
 
-def test_where_steps_are_not_the_same_ones_their_means_are_compared(tmp_path: Path) -> None:
-    found = meet(tmp_path, *spent((5, 7, 6), (1, 1)))
-    assert [one.waiting_ms for one in found.times] == [5.0, 0.0]
+def test_of_a_window_that_ended_early_on_one_rank_the_steps_of_both_are_compared(tmp_path: Path) -> None:
+    found = meet(tmp_path, *spent((5, 7, 99), (1, 1)))
+    assert found.waiting_ms == {0: [4, 6], 1: [0, 0]}
+
+
+def test_where_windows_went_by_the_clock_their_means_are_compared(tmp_path: Path) -> None:
+    by_clock = [one.model_copy(update={"by_time": True}) for one in spent((5, 7, 6), (1, 1))]
+    assert meet(tmp_path, *by_clock).waiting_ms == {0: [5], 1: [0]}
 
 
 def test_ranks_of_other_machines_that_left_nothing_are_named_with_what_to_do(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ class RanksSeen:
     times: list[RankTimes] = field(default_factory=list)
     lines: Mapping[int, Sequence[Line]] = field(default_factory=dict)
     waiting_ms: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    """Of each rank, what it waited for others in each traced step; of one mean step, where steps of different
-    ranks are not the same ones."""
+    """Of each rank, what it waited for others in each step that all have traced; where windows went by the
+    clock, of one mean step."""
     trust: list[Trust] = field(default_factory=list)
 
 
@@ -220,12 +220,13 @@ def _waiting(seen: Sequence[RankSeen]) -> dict[int, list[float]]:
     spent = {one.times.rank: one.communication_ms for one in seen if one.communication_ms}
     if len(spent) < 2:
         return {}
-    if len({len(steps) for steps in spent.values()}) > 1 or any(one.by_time for one in seen):
+    if any(one.by_time for one in seen):
         # Not the same steps.
         spent = {rank: [mean(steps)] for rank, steps in spent.items()}
-    least = [min(step) for step in zip(*spent.values(), strict=True)]
+    # All begin at the same step; a window that ended early on one rank is short there.
+    least = [min(step) for step in zip(*spent.values(), strict=False)]
     return {
-        rank: [one - other for one, other in zip(steps, least, strict=True)] for rank, steps in spent.items()
+        rank: [one - other for one, other in zip(steps, least, strict=False)] for rank, steps in spent.items()
     }
 
 
