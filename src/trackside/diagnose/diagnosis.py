@@ -67,8 +67,12 @@ def all_rules() -> dict[str, Rule]:
 
 
 def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
-    """Ask every rule that speaks of this kind of program; findings that gain less than `least` are left "
-    "out."""
+    """Ask every rule that speaks of this kind of program.
+
+    Args:
+        evidence: of one program.
+        least: findings that gain less of a step are left out.
+    """
     priced: list[_Priced] = []
     failed: list[Trust] = []
     where = {"device", "both"} if evidence.has_device else {"host", "both"}

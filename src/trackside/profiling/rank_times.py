@@ -64,8 +64,10 @@ class RanksSeen:
     times: list[RankTimes] = field(default_factory=list)
     lines: Mapping[int, Sequence[Line]] = field(default_factory=dict)
     waiting_ms: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    """Of each rank, what it waited for others in each traced step; of one mean step, where steps of different
-    ranks are not the same ones."""
+    """Of each rank, what it waited for others in each traced step.
+
+    Of one mean step, where steps of different ranks are not the same ones.
+    """
     trust: list[Trust] = field(default_factory=list)
 
 
