@@ -56,7 +56,7 @@ class Block:
         self._run = self._store.new_run("profile")
         place = self._run.folder / "capture"
         place.mkdir()
-        asked = asdict(self._limits) | {"whole": True}
+        asked = asdict(self._limits) | {"from_start": True}
         self._capture = Capture(Setting(asked, str(place), self._heard))  # type: ignore[arg-type]
         gpu = gpu_numbered(self._machine, 0) if self._machine.gpus else None
         self._recorder = Recorder(SAMPLES_A_SECOND, gpu_index=gpu)
