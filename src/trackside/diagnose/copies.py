@@ -14,7 +14,8 @@ from trackside.diagnose.on_device import (
     window,
 )
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
+from trackside.records.durations import duration
 from trackside.trace.edits import Remove, Scale
 from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of

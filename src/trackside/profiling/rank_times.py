@@ -13,8 +13,9 @@ from trackside.profiling.line_rows import line_rows
 from trackside.profiling.ranks import Awaited, Rank, ranks_named
 from trackside.profiling.record import shown_path, step_in_view
 from trackside.profiling.step_view import device_name
-from trackside.profiling.verdict import duration, ending
+from trackside.profiling.verdict import ending
 from trackside.records.base import Part
+from trackside.records.durations import duration
 from trackside.records.profile import Line, ProgramEnd, RankTimes, Trust
 
 __all__ = [
@@ -311,7 +312,7 @@ def _apart(seen: Sequence[RankSeen]) -> list[Trust]:
     effect = "for so long a rank may have waited for another's tracing to begin or to end"
     return [
         Trust(
-            what=f"windows went by the clock, and began up to {duration(max(apart))} apart on the ranks",
+            what=f"windows went by the clock, and began up to {duration(1e6 * max(apart))} apart on the ranks",
             effect=effect,
             remedy="longer windows have less of it: --seconds 5",
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trackside.records.durations import duration
 from trackside.records.profile import Breakdown, Bucket, Finding, Line, ProgramEnd
 
-__all__ = ["duration", "ending", "verdict"]
+__all__ = ["ending", "verdict"]
 
 _DOING = {
     "compute": "computing",
@@ -52,7 +53,8 @@ def verdict(
     if step_ms is None:
         return _nothing(program, torch)
     doing = _DOING if device else _DOING | {"host": "outside of operators"}
-    text = f"A step takes {duration(step_ms)}" if is_step else f"In the {duration(step_ms)} that were traced"
+    length = duration(1e6 * step_ms)
+    text = f"A step takes {length}" if is_step else f"In the {length} that were traced"
     if parts is not None:
         shares = {name: part / step_ms for name, part in parts.model_dump(by_alias=True).items()}
         most = max(shares, key=lambda name: shares[name])
@@ -79,16 +81,7 @@ def verdict(
 def ending(program: ProgramEnd) -> str:
     """`ended with exit code 1 after 3.2 s`."""
     how = f"was ended by {program.signal}" if program.signal else f"ended with exit code {program.exit_code}"
-    return f"{how} after {program.seconds:.3g} s"
-
-
-def duration(ms: float) -> str:
-    """Three digits, and the unit that suits."""
-    for unit, factor in (("s", 1e-3), ("ms", 1.0), ("µs", 1e3)):
-        if ms * factor >= 1 or unit == "µs":
-            break
-    value = ms * factor
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{how} after {duration(1e9 * program.seconds)}"
 
 
 def _nothing(program: ProgramEnd, torch: bool) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trackside.records.durations import duration
 from trackside.records.errors import printable
 from trackside.report.sparkline import telemetry_rows
 
@@ -145,9 +146,9 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
             rows.append(
                 (
                     name,
-                    f"{duration(base[series]['p50_us'])} → {duration(cand[series]['p50_us'])}   p99 "
-                    f"{duration(base[series]['p99_us'])} → "
-                    f"{duration(cand[series]['p99_us'])}   n {base[series]['n']}, {cand[series]['n']}",
+                    f"{_us(base[series]['p50_us'])} → {_us(cand[series]['p50_us'])}   p99 "
+                    f"{_us(base[series]['p99_us'])} → {_us(cand[series]['p99_us'])}   "
+                    f"n {base[series]['n']}, {cand[series]['n']}",
                 )
             )
     speed, statistics = record["speedup"], record["statistics"]
@@ -156,7 +157,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
             (
                 "judge's clock",
                 f"at least {speed['bounded_low']:.2f}× ({speed['bounded']:.2f}× in the middle), by a clock "
-                f"that no candidate can reach; a liar could hide {duration(speed['lie_us'])} a call",
+                f"that no candidate can reach; a liar could hide {_us(speed['lie_us'])} a call",
             )
         )
     if statistics:
@@ -211,7 +212,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
             (
                 "physical floor",
                 f"{floor['candidate_over_floor']:.1f} times the least possible: "
-                f"{duration(floor['seconds'] * 1e6)} for {_floor_reason(floor)}",
+                f"{duration(1e9 * floor['seconds'])} for {_floor_reason(floor)}",
             )
         )
     memory = record["memory"]
@@ -229,7 +230,7 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         rows.append(
             (
                 "build",
-                f"{base['build_s']:.1f} s → {cand['build_s']:.1f} s; pays back after "
+                f"{duration(1e9 * base['build_s'])} → {duration(1e9 * cand['build_s'])}; pays back after "
                 f"{record['timings']['break_even_calls']:,} calls",
             )
         )
@@ -330,13 +331,8 @@ def explain(check: Any, result: dict[str, Any] | None, console: Console) -> None
             console.print(Text(f"             {name}: {value}"))
 
 
-def duration(microseconds: float) -> str:
-    """A time with three significant digits and a unit that fits."""
-    for limit, factor, unit in ((1e3, 1, "µs"), (1e6, 1e-3, "ms"), (float("inf"), 1e-6, "s")):
-        if microseconds < limit:
-            value = microseconds * factor
-            return f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
-    raise AssertionError
+def _us(microseconds: float) -> str:
+    return duration(1e3 * microseconds)
 
 
 def _floor_reason(floor: dict[str, Any]) -> str:
