@@ -68,7 +68,8 @@ def verdict(
     if findings:
         first = findings[0]
         place = f" ({first.file}:{first.line})" if first.file else ""
-        return f"{text}. First: {_lowered(first.title)}{place}, about {first.gain.mid:.0%} of the step."
+        # The title as it is: it may begin with a name (Adam, Python's, TF32), and no rule tells which do.
+        return f"{text}. First: {first.title}{place}, about {first.gain.mid:.0%} of the step."
     largest = max(buckets, key=lambda bucket: bucket.share, default=None)
     if largest is not None and largest.share > (lines[0].share if lines else 0.0):
         return f"{text}; {_BUCKETS[largest.name]} {largest.share:.0%}."
@@ -88,9 +89,3 @@ def _nothing(program: ProgramEnd, torch: bool) -> str:
     if not torch:
         return f"The program did not import torch, so no step was seen; it {ending(program)}."
     return f"No step was seen; the program {ending(program)}."
-
-
-def _lowered(title: str) -> str:
-    """As it goes on within a sentence; names stay as they are."""
-    first, _, rest = title.partition(" ")
-    return f"{first.lower() if first[1:].islower() else first} {rest}".strip()
