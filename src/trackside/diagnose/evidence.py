@@ -398,7 +398,8 @@ def gather(
     trace, steps = _few(trace, steps)
     first = captured.window("A")
     files = {place.file for place in captured.attribution.known} if captured.attribution else set()
-    sources = {file: source for file in sorted(files) if (source := read_source(file)) is not None}
+    kept = captured.sources.lines
+    sources = {file: found for file in sorted(files) if (found := read_source(file, kept.get(file)))}
     as_traced = task_graph(trace, steps)
     return Evidence(
         trace=trace,
