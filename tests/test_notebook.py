@@ -1,12 +1,17 @@
 """`with trackside.profile():`, in processes of their own, since a profiler is one for each."""
 
 import json
+import os
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+
+from trackside import notebook
 
 HEAD = """
 import json, linecache, sys, torch, trackside
@@ -27,10 +32,38 @@ def ran(folder: Path, program: str) -> tuple[list[dict[str, Any]], subprocess.Co
         text=True,
         timeout=150,
         cwd=folder,
-        env={"PATH": "/usr/bin", "TRACKSIDE_HOME": str(folder / "home")},
+        env={
+            "PATH": "/usr/bin",
+            "TRACKSIDE_HOME": str(folder / "home"),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        },
         check=False,
     )
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "command"),
+    [
+        ("train.py", None, ["train.py", "-n", "1"]),
+        ("package/train.py", "package.train", ["-m", "package.train", "-n", "1"]),
+        ("package/__main__.py", "package.__main__", ["-m", "package", "-n", "1"]),
+        (None, None, []),
+        (pytest.__file__, "pytest.__main__", []),
+    ],
+    ids=["script", "module", "package", "notebook", "tool"],
+)
+def test_what_would_run_again_is_the_program_around_the_block(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str | None, module: str | None, command: list[str]
+) -> None:
+    main = ModuleType("__main__")
+    if file is not None:
+        main.__file__ = str(tmp_path / file)
+    if module is not None:
+        main.__spec__ = ModuleSpec(module, None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(sys, "argv", ["train.py", "-n", "1"])
+    assert notebook._command() == command
 
 
 @pytest.mark.timeout(170)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -172,14 +173,18 @@ def _finding(evidence: Evidence, one: _Priced) -> Finding:
 
 
 def _prove(evidence: Evidence) -> str | None:
-    if not evidence.command:
-        return None
-    words = list(evidence.command)
-    at = 1 if words[0] == "-m" and len(words) > 1 else 0
-    changed = [*words]
-    changed[at] = f"{words[at]}_new" if at else f"{words[at].removesuffix('.py')}_new.py"
+    """Compares the program with a changed copy of it, `_new` by name; None where it cannot be run again."""
+    match evidence.command:
+        # A trace or a notebook, and a program that came through stdin.
+        case [] | ["-", *_]:
+            return None
+        case ["-m", module, *arguments]:
+            programs = (["-m", module], ["-m", f"{module}_new"])
+        case [script, *arguments]:
+            stem, suffix = os.path.splitext(script.rstrip("/"))
+            programs = ([script], [f"{stem}_new{suffix}"])
     start = ["python"]
     if len(evidence.ranks.times) > 1:
         start = ["torchrun", "--nproc-per-node", str(len(evidence.ranks.times))]
-    before, after = (shlex.join([*start, *one]) for one in (words, changed))
-    return f"trackside compare --command {shlex.quote(before)} {shlex.quote(after)}"
+    before, after = (shlex.quote(shlex.join([*start, *program, *arguments])) for program in programs)
+    return f"trackside compare --command {before} {after}"

@@ -309,10 +309,11 @@ def _apart(seen: Sequence[RankSeen]) -> list[Trust]:
     ]
     if not apart or max(apart) < _AT_ONCE_MS:
         return []
+    longest = duration(1e6 * max(apart))
     effect = "for so long a rank may have waited for another's tracing to begin or to end"
     return [
         Trust(
-            what=f"windows went by the clock, and began up to {duration(1e6 * max(apart))} apart on the ranks",
+            what=f"windows went by the clock, and began up to {longest} apart on the ranks",
             effect=effect,
             remedy="longer windows have less of it: --seconds 5",
         )
