@@ -5,13 +5,13 @@ Unlike those of the corpus they need not win in an ordinary harness: some look f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trackside.comparison.trial import Crew, Options, default_threads, run_trial
+from trackside.comparison.trial import Crew, Options, run_trial
 
 HERE = Path(__file__).resolve().parent / "attacks"
 
@@ -189,12 +189,6 @@ NEVER_TESTED = {
     "start_ignored": "input 1 is the same in every draw",
     "affine_dropped": "state weight, bias holds zeros or ones only",
 }
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    with Crew(default_threads("cpu")) as made:
-        yield made
 
 
 def failed(name: str, store: Path, crew: Crew | None, **options: Any) -> list[str]:

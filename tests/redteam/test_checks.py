@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.redteam.corpus import CASES, Case
 from tests.redteam.judged import judge
 
-from trackside.comparison.trial import Crew, default_threads
-
-
-@pytest.fixture(scope="session")
-def crew() -> Iterator[Crew]:
-    with Crew(default_threads("cpu")) as made:
-        yield made
+from trackside.comparison.trial import Crew
 
 
 @pytest.mark.timeout(150)
