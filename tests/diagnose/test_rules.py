@@ -222,6 +222,14 @@ def test_the_workbench_times_both_ways_and_refuses_what_cannot_run() -> None:
         assert bench.times("x = 1", "x + 1") is not None
 
 
+def test_the_workbench_ends_rounds_of_calls_that_become_slow_and_forgets_a_question_s_threads() -> None:
+    with Workbench(seconds=0.05) as bench:
+        slow_later = "seen.append(1)\ntime.sleep(0.05 * (len(seen) > 3))"
+        assert bench.times("import time; seen = []", slow_later, threads=3) is not None
+        assert bench.times("assert torch.get_num_threads() == 3", "1", threads=3) is not None
+        assert bench.times("assert torch.get_num_threads() != 3", "1") is not None
+
+
 def test_steps_of_unequal_make_keep_their_times(tmp_path: Path) -> None:
     maker = Maker()
     for number in range(4):
