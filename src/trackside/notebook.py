@@ -71,7 +71,7 @@ class Block:
         self._capture.finish()
         seconds = time.monotonic() - self._began
         telemetry = self._recorder.stop()
-        captured = read_capture(self._run.folder / "capture")
+        captured = read_capture(self._run.folder / "capture", self._store.root / "compiled")
         run = RunFacts(
             command=["python", *_command()],
             program=ProgramEnd(exit_code=0 if kind is None else 1, signal=None, seconds=seconds),

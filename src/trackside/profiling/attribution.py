@@ -6,7 +6,7 @@ derivative launched it, to the line that ran the operator whose derivative it is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from trackside.profiling.clock import ClockFit
 from trackside.profiling.line_stacks import NO_STACK, Line
 from trackside.profiling.line_times import LineSpans, self_times
+from trackside.profiling.provenance import Origin
 from trackside.trace.intervals import Intervals, merged
 from trackside.trace.links import Origins, launch_of
 from trackside.trace.model import Ints, Kind, Mask, Trace
@@ -48,6 +49,8 @@ class LineTime:
     backward_ns: float = 0.0
     cpu_ns: float = 0.0
     """While it was the innermost, without derivatives, the optimizer's step and loading."""
+    shared: bool = False
+    """Part of its time is a compiled kernel's that comes from other lines too, in equal parts."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +83,27 @@ class Attribution:
         return 1 - self.cpu_ns["unattributed"] / total if total else 0.0
 
 
-def attribute(trace: Trace, spans: LineSpans, clock: ClockFit) -> Attribution:
-    """Join a trace and the line log of the same window."""
-    return _Join(trace, spans, clock).result()
+def attribute(
+    trace: Trace,
+    spans: LineSpans,
+    clock: ClockFit,
+    compiled: Mapping[int, Sequence[Origin]] | None = None,
+) -> Attribution:
+    """Join a trace and the line log of the same window.
+
+    Args:
+        compiled: for operators of compiled graphs, the lines that they come from.
+    """
+    return _Join(trace, spans, clock, compiled or {}).result()
 
 
 class _Join:
-    def __init__(self, trace: Trace, spans: LineSpans, clock: ClockFit) -> None:
-        self.trace, self.spans, self.clock = trace, spans, clock
+    def __init__(
+        self, trace: Trace, spans: LineSpans, clock: ClockFit, compiled: Mapping[int, Sequence[Origin]]
+    ) -> None:
+        self.trace, self.spans, self.clock, self.compiled = trace, spans, clock, compiled
+        self.known = list(spans.stacks.lines)
+        """Lines by number: those of the log, then those that were compiled."""
         self.origins = Origins(trace)
         self.threads = np.array(
             [int(lane.thread) if lane.device < 0 and lane.thread.isdigit() else -1 for lane in trace.lanes]
@@ -117,16 +133,27 @@ class _Join:
         device = trace.on_device
         calls = launch_of(trace, device)
         places, is_backward = self._places(calls)
+        shared = self._from_compiled(calls, places)
         places[np.isin(trace.kind[device], (Kind.COPY,))] = _BUCKET_AT["copies"]
         places[communicates(trace)[device]] = _BUCKET_AT["communication"]
         row_line[device] = places
-        known = self.spans.stacks.lines
         lines: dict[Line, LineTime] = {}
         taken = trace.duration[device]
+        alone = np.ones(len(device), np.bool_)
+        alone[list(shared)] = False
         for number in np.unique(places[places >= 0]).tolist():
-            one = self._line(lines, known[number])
-            one.device_ns = float(taken[(places == number) & ~is_backward].sum())
-            one.backward_ns = float(taken[(places == number) & is_backward].sum())
+            one = self._line(lines, self.known[number])
+            one.device_ns = float(taken[(places == number) & ~is_backward & alone].sum())
+            one.backward_ns = float(taken[(places == number) & is_backward & alone].sum())
+        for at, numbers in shared.items():
+            for number in numbers:
+                one = self._line(lines, self.known[number])
+                one.shared = True
+                part = float(taken[at]) / len(numbers)
+                if is_backward[at]:
+                    one.backward_ns += part
+                else:
+                    one.device_ns += part
         device_ns = {name: float(taken[places == at].sum()) for name, at in _BUCKET_AT.items()}
         cpu_ns = self._host(lines, with_device=bool(len(device)))
         callers = self._callers(device, places) if len(device) else self._op_callers()
@@ -136,7 +163,7 @@ class _Join:
             cpu_ns=cpu_ns,
             total_device_ns=float(taken.sum()),
             row_line=row_line,
-            known=known,
+            known=self.known,
             trace=trace,
             spans=self.spans,
             clock=self.clock,
@@ -148,8 +175,31 @@ class _Join:
         rows = outermost(self.trace, self.trace.of(Kind.OP))
         return self._callers(rows, self._places(rows)[0])
 
+    def _from_compiled(self, calls: Ints, places: Ints) -> dict[int, list[int]]:
+        """Gives what a compiled graph launched its own lines; those that have several, by their positions."""
+        if not self.compiled:
+            return {}
+        numbers = {line: number for number, line in enumerate(self.known)}
+        shared: dict[int, list[int]] = {}
+        for at, row in enumerate(calls.tolist()):
+            while row >= 0 and row not in self.compiled:
+                row = int(self.origins.inside[row])
+            if row < 0:
+                continue
+            own = []
+            for origin in self.compiled[row]:
+                number = numbers.setdefault(origin.line, len(self.known))
+                if number == len(self.known):
+                    self.known.append(origin.line)
+                self.functions.setdefault(origin.line, origin.function)
+                own.append(number)
+            places[at] = own[0]
+            if len(own) > 1:
+                shared[at] = own
+        return shared
+
     def _callers(self, rows: Ints, places: Ints) -> dict[str, list[Line]]:
-        trace, known = self.trace, self.spans.stacks.lines
+        trace, known = self.trace, self.known
         there = places >= 0
         # Name and line as one number, so that each pair is counted once.
         pairs, at = np.unique(trace.name[rows[there]] * len(known) + places[there], return_inverse=True)

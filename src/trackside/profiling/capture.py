@@ -11,6 +11,7 @@ optimizer's first step on they go by steps, and what the clock gave stands until
     modules.json   which of its modules ran when in B
     memory.json    what a GPU's allocator did in B, and where parameters and the like lie
     sources.json   the files that it names, as they were then
+    compiled.json  what torch.compile made of which lines
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from trackside.profiling.compiled_code import CompiledCode
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
 from trackside.profiling.progress import progress_meter
@@ -41,6 +43,7 @@ from trackside.profiling.recording import (
     write_json,
 )
 from trackside.profiling.safe_point import SafePoint
+from trackside.profiling.source_bytes import source_bytes
 from trackside.profiling.steps_live import OptimizerSteps
 from trackside.profiling.watcher import Watcher
 from trackside.profiling.windows import MAX_TRACE, Limits, Stage, Stretches, Window, Windows
@@ -114,6 +117,7 @@ class Capture:
         self._trouble: list[str] = []
         self._steps = OptimizerSteps(self._step_ended)
         self._recording = Recording(setting.folder, is_users(), self._trouble.append, self._steps.optimizers)
+        self._compiled_code = CompiledCode(is_users())
         self._windows: Windows | None = None
         self._whole: Windows | None = None
         """Windows that all have been, until others have: those of an earlier round."""
@@ -140,6 +144,7 @@ class Capture:
         self._steps.watch()
         self._windows = Windows(self._limits, now)
         self._size = TraceSize(self._limits.max_trace)
+        self._compiled_code.watch()
         self._say("torch", version=str(sys.modules["torch"].__version__))
         if threading.current_thread() is threading.main_thread():
             self._meter = progress_meter()
@@ -169,6 +174,7 @@ class Capture:
             windows.now.cut = True
             self._guarded(lambda: self._change(Stage.DONE))
         self._steps.close()
+        self._compiled_code.close()
         self._guarded(self._write_windows)
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -366,6 +372,8 @@ class Capture:
             self._whole = None
             self._recording.take_place()
         self._write_windows()
+        if following is Stage.DONE:
+            self._write_compiled()
         # Last, since the line log would give what follows to the line that the program is on.
         if following is Stage.TRACED:
             if self._size is not None:
@@ -380,6 +388,12 @@ class Capture:
         _note_delay(windows.now)
         if windows.by_time:
             self._note_progress(windows.now)
+
+    def _write_compiled(self) -> None:
+        graphs = self._compiled_code.graphs
+        if graphs:
+            sources = source_bytes(self._compiled_code.files)
+            write_json(os.path.join(self._folder, "compiled.json"), {"graphs": graphs, "sources": sources})
 
     def _write_windows(self) -> None:
         windows = self._whole or self._windows

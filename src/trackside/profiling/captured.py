@@ -19,6 +19,8 @@ from trackside.profiling.line_times import line_spans
 from trackside.profiling.markers import MARKER_PREFIX, Marker
 from trackside.profiling.memory_use import MemoryUse, device_memory, host_memory
 from trackside.profiling.module_times import ModuleCalls, module_calls
+from trackside.profiling.provenance import Compiled, compiled_graphs, lines_of_kernels
+from trackside.profiling.source_bytes import source_bytes
 from trackside.profiling.sources import Sources, read_sources
 from trackside.profiling.window_times import by_progress, by_steps, steps_ms
 from trackside.records.errors import TracksideError
@@ -73,8 +75,12 @@ class Captured:
         return next((one for one in self.windows if one.window == name), None)
 
 
-def read_capture(folder: Path) -> Captured:
-    """Everything that a capture wrote before the program ended, however it ended."""
+def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
+    """Everything that a capture wrote before the program ended, however it ended.
+
+    Args:
+        compiled: where what is known of compiled code is kept from run to run.
+    """
     found = Captured()
     document = _json(folder / "windows.json", found)
     windows = {one["stage"]: one for one in document.get("windows", [])}
@@ -93,12 +99,14 @@ def read_capture(folder: Path) -> Captured:
     ]
     trace = _trace(folder / "trace.json", found)
     lines = _json(folder / "lines.json", found)
+    noted = _json(folder / "compiled.json", found)
     clock = _clock(lines, trace, found) if trace is not None else None
     if trace is not None and _has_steps(windows.get("T"), found):
         _read_traced(trace, clock, windows["T"], found)
     if trace is not None and clock is not None and _has_steps(windows.get("B"), found):
         modules = _json(folder / "modules.json", found)
-        _read_attributed(trace, clock, lines, modules, windows["B"], found)
+        graphs = _graphs(trace, noted, compiled, found)
+        _read_attributed(trace, clock, lines, modules, windows["B"], graphs, found)
         _read_memory(trace, clock, _json(folder / "memory.json", found), windows, found)
     if found.by_time:
         lined = windows.get("B")
@@ -116,9 +124,31 @@ def read_capture(folder: Path) -> Captured:
         found.step_times_ms = {name: steps_ms(one) for name, one in windows.items() if one["ends_ns"]}
     if found.window("A") is not None:
         found.timed_ns = windows["A"]["began_ns"], windows["A"]["closed_ns"] or windows["A"]["ends_ns"][-1]
-    found.sources = read_sources(_json(folder / "sources.json", found))
+    found.sources = _sources(_json(folder / "sources.json", found), noted, found)
     _say_what_is_missing(windows, found)
     return found
+
+
+def _graphs(trace: Trace, noted: dict[str, Any], kept: Path | None, found: Captured) -> Compiled:
+    """What is known of the compiled graphs of a trace; where a device computes, what is not is said."""
+    graphs, unknown = compiled_graphs(trace, noted.get("graphs", ()), kept)
+    if unknown and len(trace.on_device):
+        some = f"{unknown} compiled graph{'s' if unknown != 1 else ''} came from torch's cache"
+        found.missing.append(
+            Trust(
+                what="lines of compiled code",
+                effect=f"{some}: their kernels stand at the line that called them",
+                remedy="once with an empty cache: TORCHINDUCTOR_CACHE_DIR=$(mktemp -d) trackside profile …",
+            )
+        )
+    return graphs
+
+
+def _sources(document: dict[str, Any], noted: dict[str, Any], found: Captured) -> Sources:
+    """Files as they were; those of code that was compiled in an earlier run, as they are."""
+    kept = noted.get("sources", {}) | document
+    known = {line.file for line in found.attribution.known} if found.attribution is not None else set()
+    return read_sources(kept | source_bytes(sorted(known - kept.keys())))
 
 
 def _delayed(window: dict[str, Any] | None) -> float | None:
@@ -258,6 +288,7 @@ def _read_attributed(
     document: dict[str, Any],
     modules: dict[str, Any],
     window: dict[str, Any],
+    graphs: Compiled,
     found: Captured,
 ) -> None:
     if "times" not in document:
@@ -268,7 +299,7 @@ def _read_attributed(
     events = _until(LineEvents.from_document(document), _end_of(window))
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
     part = _part(trace, clock, window)
-    found.attribution = attribute(part, line_spans(events), clock)
+    found.attribution = attribute(part, line_spans(events), clock, lines_of_kernels(part, graphs))
     found.attributed_ns = events.stop_ns - events.start_ns
     found.line_runs = _line_runs(events)
     if modules:

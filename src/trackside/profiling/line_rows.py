@@ -57,6 +57,7 @@ def line_rows(captured: Captured, step_ms: float, shown: Callable[[str], str]) -
                 cpu_ms=cpu_ms,
                 share=share,
                 calls=captured.line_runs.get(line, 0) / steps,
+                shared=time.shared,
             )
         )
     return sorted(rows, key=lambda row: (-row.share, -row.cpu_ms))[:MOST_LINES]

@@ -97,7 +97,7 @@ def run_program(
         )
         telemetry = recorder.stop()
     on_ended(ended)
-    captured = read_capture(folder)
+    captured = read_capture(folder, root / "compiled")
     end = program_end(ended)
     run = RunFacts(
         command=["python", *(["-m"] if program.module else []), program.target, *program.arguments],
