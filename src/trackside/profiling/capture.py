@@ -36,9 +36,9 @@ from trackside.profiling.rank_clock import RankClock
 from trackside.profiling.recording import (
     Recording,
     compilations,
+    core_times_ns,
     device_may_come,
     peak_bytes,
-    run_delay_ns,
     wait_for_device,
     write_json,
 )
@@ -356,7 +356,7 @@ class Capture:
         if windows.by_time:
             self._note_progress(ending)
         ending.closed_ns = _clock()
-        _note_delay(ending)
+        _note_core(ending)
         if following is Stage.DONE and ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
             self._recording.end(aside=self._whole is not None)
         self._say(
@@ -385,7 +385,7 @@ class Capture:
             self._steps.close()
             self._watcher.close()
         windows.now.began_ns = _clock()
-        _note_delay(windows.now)
+        _note_core(windows.now)
         if windows.by_time:
             self._note_progress(windows.now)
 
@@ -410,6 +410,6 @@ class Capture:
         )
 
 
-def _note_delay(window: Window) -> None:
-    if window.stage is Stage.TRACED and (delay := run_delay_ns()) is not None:
-        window.delays_ns.append((_clock(), delay))
+def _note_core(window: Window) -> None:
+    if window.stage is Stage.TRACED and (times := core_times_ns()) is not None:
+        window.core_ns.append((_clock(), *times))

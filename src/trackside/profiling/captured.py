@@ -66,8 +66,8 @@ class Captured:
     """The most memory that the program had: of its GPU, else of its process."""
     began_ns: dict[str, int] = field(default_factory=dict)
     """When each window began, in `time.perf_counter_ns`."""
-    delayed: float | None = None
-    """How much of the traced window the program's main thread stood ready to run, and others had its core."""
+    on_core: tuple[float, float] | None = None
+    """How much of the traced window the main thread ran, and stood ready while others had its core."""
     step_times_ms: dict[str, list[float]] = field(default_factory=dict)
     """Every step of each window, by the host's clock."""
 
@@ -92,7 +92,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
         Trust(what="part of the capture", effect=f"it ended early: {text}", remedy=None)
         for text in document.get("trouble", [])
     ]
-    found.delayed = _delayed(windows.get("T"))
+    found.on_core = _on_core(windows.get("T"))
     found.missing += [
         Trust(what="the trace", effect=text, remedy="allow a larger one: --max-trace MB")
         for text in document.get("cuts", [])
@@ -151,12 +151,13 @@ def _sources(document: dict[str, Any], noted: dict[str, Any], found: Captured) -
     return read_sources(kept | source_bytes(sorted(known - kept.keys())))
 
 
-def _delayed(window: dict[str, Any] | None) -> float | None:
-    delays: list[tuple[int, int]] = window.get("delays_ns", []) if window is not None else []
-    if len(delays) < 2:
+def _on_core(window: dict[str, Any] | None) -> tuple[float, float] | None:
+    noted: list[tuple[int, int, int]] = window.get("core_ns", []) if window is not None else []
+    if len(noted) < 2:
         return None
-    (began, before), (ended, after) = delays[0], delays[-1]
-    return min(1.0, (after - before) / max(1, ended - began))
+    (began, ran, ready), (ended, ran_then, ready_then) = noted[0], noted[-1]
+    whole = max(1, ended - began)
+    return (ran_then - ran) / whole, (ready_then - ready) / whole
 
 
 def _as_run(trace: Trace | None, steps: Steps | None) -> Steps | None:

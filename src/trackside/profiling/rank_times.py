@@ -38,6 +38,8 @@ _AT_ONCE_MS = 1.0
 _WAITING, _HARDLY = 0.1, 0.25
 # It has to come last in so many of the steps: of ten, two even ranks have it by chance once in fifty runs.
 _MOST_STEPS = 0.9
+# Ranks with the same work differ by less than this in what they run on a core, also on a busy machine.
+_MORE_WORK = 0.4
 LEAST_BY_ITSELF = 0.5
 """From so much of it on, a lag is the program's own and not the machine's."""
 
@@ -84,6 +86,7 @@ def rank_seen(captured: Captured, rank: int, host: str, program: ProgramEnd | No
     """
     step_ms, view = step_in_view(captured)
     timed = captured.window("A")
+    core = captured.on_core if step_ms else None
     return RankSeen(
         times=RankTimes(
             rank=rank,
@@ -93,7 +96,8 @@ def rank_seen(captured: Captured, rank: int, host: str, program: ProgramEnd | No
             spread=timed.spread if timed is not None else None,
             steps=timed.steps if timed is not None else 0,
             breakdown_ms=view.breakdown() if view is not None else None,
-            delayed_ms=captured.delayed * step_ms if captured.delayed is not None and step_ms else None,
+            cpu_ms=core[0] * step_ms if core and step_ms else None,
+            delayed_ms=core[1] * step_ms if core and step_ms else None,
             peak_bytes=captured.peak_bytes,
             program=program,
         ),
@@ -196,9 +200,6 @@ def lag(ranks: RanksSeen) -> Lag | None:
     last = sum(any(waits[rank][step] <= 0 for rank in late) for step in range(count))
     if last < _MOST_STEPS * count:
         return None
-    longer = _undisturbed(ranks.times, late) - _undisturbed(
-        ranks.times, [one for one in waits if one not in late]
-    )
     return Lag(
         late=late,
         in_steps=last,
@@ -208,14 +209,24 @@ def lag(ranks: RanksSeen) -> Lag | None:
         late_work_ms=max(work[rank] for rank in late),
         others_work_ms=median(own for rank, own in work.items() if rank in waits and rank not in late),
         mean_waiting_ms=mean(usually.values()),
-        by_itself=min(1.0, max(0.0, longer / waiting)),
+        by_itself=_by_itself([one for one in ranks.times if one.rank in waits], late, waiting),
     )
 
 
-def _undisturbed(times: Sequence[RankTimes], ranks: Sequence[int]) -> float:
-    """What ranks do by themselves, the median, without what a busy machine adds to it."""
-    own = [(at_work_ms(one) or 0.0) - (one.delayed_ms or 0.0) for one in times if one.rank in ranks]
-    return median(own)
+def _by_itself(times: Sequence[RankTimes], late: Sequence[int], waiting_ms: float) -> float:
+    """How much of what others wait is the late ranks' own doing.
+
+    All of it, if they compute that much more: on a busy machine that takes longer still. Else what their work
+    is longer, without the time in which others had their cores.
+    """
+    groups = [[one for one in times if (one.rank in late) == wanted] for wanted in (True, False)]
+    cpu_late, cpu_others = (median(one.cpu_ms or 0.0 for one in group) for group in groups)
+    if cpu_late - cpu_others >= _MORE_WORK * cpu_late > 0:
+        return 1.0
+    own_late, own_others = (
+        median((at_work_ms(one) or 0.0) - (one.delayed_ms or 0.0) for one in group) for group in groups
+    )
+    return min(1.0, max(0.0, (own_late - own_others) / waiting_ms))
 
 
 def _waiting(seen: Sequence[RankSeen]) -> dict[int, list[float]]:

@@ -28,9 +28,9 @@ from trackside.profiling.torch_messages import TorchMessages
 __all__ = [
     "Recording",
     "compilations",
+    "core_times_ns",
     "device_may_come",
     "peak_bytes",
-    "run_delay_ns",
     "wait_for_device",
     "write_json",
 ]
@@ -316,10 +316,12 @@ def peak_bytes() -> int | None:
     return None
 
 
-def run_delay_ns() -> int | None:
-    """How long this thread stood ready to run while others had its core; None where Linux does not say."""
+def core_times_ns() -> tuple[int, int] | None:
+    """How long this thread ran, and how long it stood ready while others had its core; None where Linux
+    does not say."""
     with suppress(OSError, ValueError, IndexError), open("/proc/thread-self/schedstat", "rb") as file:
-        return int(file.read().split()[1])
+        ran, ready = file.read().split()[:2]
+        return int(ran), int(ready)
     return None
 
 

@@ -92,8 +92,9 @@ class Window:
     """Steps ceased in it, by the program's end as a rule: what came behind the last is no step's."""
     progress: list[tuple[int, int]] = field(default_factory=list)
     """Without steps: times, and how far the program's own Python work had come."""
-    delays_ns: list[tuple[int, int]] = field(default_factory=list)
-    """At its beginning and at its end: the time, and how long its thread had stood ready to run by then."""
+    core_ns: list[tuple[int, int, int]] = field(default_factory=list)
+    """At its beginning and at its end: the time, and how long its thread had by then run on a core, and stood
+    ready to run."""
 
     @property
     def steps_ns(self) -> list[int]:

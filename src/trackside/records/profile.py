@@ -239,8 +239,10 @@ class RankTimes(Part):
     waiting_ms: float | None = None
     """In collectives beside which nothing was computed, beyond what the rank that spends least there spends:
     step by step, the median. None where only one rank's time in collectives is known."""
+    cpu_ms: float | None = None
+    """Its main thread ran on a core."""
     delayed_ms: float | None = None
-    """Ready to run, while others had its core: what a busy machine adds to a step."""
+    """It stood ready to run while others had its core: what a busy machine adds to a step."""
     peak_bytes: int | None = None
     """The most memory it had: of its GPU, else of its process."""
     program: ProgramEnd | None = None
