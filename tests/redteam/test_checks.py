@@ -13,8 +13,20 @@ from trackside.comparison.trial import Crew
 
 # Tasks whose size is for the clock: what is checked without one is the same with fewer rows.
 FEWER_ROWS = {
-    "tasks/negate.py": ("4200, 2048", "420, 2048"),
-    "tasks/softmax_wide.py": ("16, 131072", "3, 131072"),
+    "tasks/cumsum.py": ("(256, 8192", "(32, 8192"),
+    "tasks/elu_positive.py": ("(1024, 1024", "(128, 1024"),
+    "tasks/gelu_manual.py": ("(512, 1024", "(64, 1024"),
+    "tasks/gelu_tanh.py": ("(512, 2048", "(64, 2048"),
+    "tasks/inplace_add.py": ("1024, 2048", "128, 2048"),
+    "tasks/kb_layernorm.py": ("batch_size = 512", "batch_size = 64"),
+    "tasks/layernorm_affine.py": ("(512, 2048", "(64, 2048"),
+    "tasks/negate.py": ("(4200, 2048", "(420, 2048"),
+    "tasks/relu_positive.py": ("(1024, 2048", "(128, 2048"),
+    "tasks/reused_output.py": ("1024, 2048", "128, 2048"),
+    "tasks/softmax_manual.py": ("(512, 1024", "(64, 1024"),
+    "tasks/softmax_wide.py": ("(16, 131072", "(3, 131072"),
+    "tasks/tuple_copies.py": ("(2048, 1024", "(256, 1024"),
+    "tasks/tuple_view.py": ("(1024, 1024", "(128, 1024"),
 }
 
 
@@ -24,7 +36,7 @@ def without_bulk(case: Case, folder: Path) -> Case:
         return case
     text = case.baseline_path.read_text(encoding="utf-8")
     many, few = FEWER_ROWS[case.baseline]
-    assert text.count(many) == 1, f"{case.baseline} has another size by now"
+    assert many in text, f"{case.baseline} has another size by now"
     copy = folder / case.baseline_path.name
     copy.write_text(text.replace(many, few), encoding="utf-8")
     return replace(case, baseline=str(copy))
