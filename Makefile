@@ -36,8 +36,9 @@ demo: $(STAMP)  ## an honest candidate and one that cheats; what the machine can
 	$(BIN)/trackside doctor --family os --family memory --family storage; test $$? -le 1
 	$(BIN)/trackside profile examples/slow_training/train.py
 
+# One process more than the two cores that it is made for: most tests wait for processes of their own.
 test: $(STAMP)  ## the tests that need no GPU and no patience
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not gpu and not slow"
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not gpu and not slow"
 
 # One after another: some of them time things, or need both cores.
 test-slow: $(STAMP)  ## those that need patience, but no GPU

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.context import ROOT, Bar, Compared, Context, Outcome, compare, one_line, workload_pair
+from trackside.machine.surroundings import PROFILER_PLACES, find_profiler
 
-__all__ = ["find_ncu", "from_compare", "judge", "parse", "run"]
+__all__ = ["from_compare", "judge", "parse", "run"]
 
 WORKLOADS = ("gemm", "softmax", "pointwise")
 COUNT = 20
@@ -34,10 +34,9 @@ NCU_SECONDS = 90.0
 
 
 def run(context: Context) -> Outcome:
-    tool = find_ncu()
+    tool = find_profiler("ncu")
     if tool is None:
-        where = "found no ncu on PATH, in /usr/local/cuda*/bin or /opt/nvidia"
-        return Outcome([], {}, False, [where], excused=True)
+        return Outcome([], {}, False, [f"found no ncu {PROFILER_PLACES}"], excused=True)
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="trackside-bench-") as store:
@@ -59,11 +58,6 @@ def run(context: Context) -> Outcome:
     bars = [judge(row, cache) for row in rows for cache in ("all", "none")]
     complete = len(rows) == len(WORKLOADS) and all("us" in row["ncu_all"] for row in rows)
     return Outcome(bars, {"rows": rows, "count": COUNT}, complete, notes, excused=not complete)
-
-
-def find_ncu() -> str | None:
-    places = (*Path("/usr/local").glob("cuda*/bin/ncu"), *Path("/opt/nvidia").glob("nsight-compute/*/ncu"))
-    return shutil.which("ncu") or next((str(path) for path in sorted(places, reverse=True)), None)
 
 
 def from_compare(found: Compared) -> dict[str, Any]:

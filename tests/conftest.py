@@ -3,12 +3,18 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from trackside.comparison.crew import Crew, default_threads
+
 Trackside = Callable[..., subprocess.CompletedProcess[str]]
+
+# Tests run side by side: programs with a thread for each CPU would spin while they wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 GPU_HERE = any(Path("/dev").glob("nvidia[0-9]*"))
@@ -19,6 +25,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not GPU_HERE and item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: found no /dev/nvidia0"))
+
+
+@pytest.fixture(scope="session")
+def crews(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Crew]]:
+    """Gives a crew by its number of threads, each started once: its template imports torch."""
+    private = tmp_path_factory.mktemp("private")
+    made: dict[int, Crew] = {}
+
+    def crew(threads: int) -> Crew:
+        if threads not in made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(tempfile, "tempdir", str(private))
+                made[threads] = Crew(threads)
+            made[threads].start(1)
+        return made[threads]
+
+    yield crew
+    for one in made.values():
+        one.fleet.close()
+    assert not os.listdir(private)
+
+
+@pytest.fixture(scope="session")
+def crew(crews: Callable[[int], Crew]) -> Crew:
+    """With as many threads as a comparison has here."""
+    return crews(default_threads("cpu"))
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from trackside.comparison.commands import CommandOptions, run_commands
-from trackside.comparison.trial import Crew, Options, default_threads, run_trial
+from trackside.comparison.trial import Crew, Options, run_trial
 from trackside.records.compare import CompareRecord
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,12 +32,6 @@ COMMANDS = ("commands/old.py", "commands/new.py")
 _FILE = re.compile(
     r"```python\n(# (\w+)_(baseline|candidate|wrong)\.py(?: rejected by ([\w-]+))?\n.*?)```", re.DOTALL
 )
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    with Crew(default_threads("cpu")) as made:
-        yield made
 
 
 def checked(baseline: Path, candidate: Path, crew: Crew, store: Path) -> CompareRecord:

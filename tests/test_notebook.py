@@ -1,69 +1,63 @@
-"""`with trackside.profile():`, in processes of their own, since a profiler is one for each."""
+"""`with trackside.profile():`, in a process of its own, since a profiler is one for each."""
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from trackside import notebook
+
+# Most of it the import of torch, and more than once: a busy machine takes minutes.
+pytestmark = pytest.mark.timeout(300)
+
 HEAD = """
 import json, linecache, sys, torch, trackside
-torch.set_num_threads(1)
 model = torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
 x = torch.randn(64, 128)
-def told(profile):
-    print(json.dumps(profile.record.to_dict()))
+def told(name, profile):
+    print(json.dumps({name: profile.record.to_dict()}))
 """
 
-
-def ran(folder: Path, program: str) -> tuple[list[dict[str, Any]], subprocess.CompletedProcess[str]]:
-    script = folder / "cell.py"
-    script.write_text(HEAD + program)
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        cwd=folder,
-        env={"PATH": "/usr/bin", "TRACKSIDE_HOME": str(folder / "home")},
-        check=False,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done
-
-
-@pytest.mark.timeout(170)
-def test_a_block_that_is_soon_over_is_traced_as_a_whole_with_its_lines(tmp_path: Path) -> None:
-    (record,), done = ran(
-        tmp_path,
-        """
+# One after the other in one process: what a block takes is the import of torch.
+BLOCKS = """
 with trackside.profile() as profile:
     y = model(x)                    # here
-told(profile)
+told("short", profile)
 print(profile)
 page = profile._repr_html_()
 assert page.startswith("<iframe srcdoc=") and len(page) > 10_000
 print("kept", sorted(one.name for one in profile.folder.iterdir()))
-""",
-    )
-    assert done.returncode == 0, done.stderr
-    source = (tmp_path / "cell.py").read_text().split("\n")
-    assert source[record["lines"][0]["line"] - 1].endswith("# here")
-    assert "aten::linear" in {kernel["name"] for kernel in record["kernels"]}
-    assert {module["path"] for module in record["modules"]} >= {"model", "model.0", "model.2"}
-    assert "A" not in {window["window"] for window in record["windows"]}
-    assert any(one["what"] == "true step times" for one in record["trust"])
-    assert "cell.py:" in done.stdout
-    assert "kept ['record.json', 'report.html', 'run.json', 'trace.json.gz']" in done.stdout
-    assert "trackside" not in done.stderr
 
+try:
+    with trackside.profile() as profile:
+        model(x)
+        raise KeyError("mine")
+except KeyError as error:
+    assert error.args == ("mine",)
+told("error", profile)
 
-@pytest.mark.timeout(170)
-def test_a_block_of_steps_has_its_windows_and_another_block_may_follow(tmp_path: Path) -> None:
-    (first, second), done = ran(
-        tmp_path,
-        """
+name, source = "<ipython-input-3-abc>", "for _ in range(5):\\n    y = model(x).softmax(-1)\\n"
+linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+with trackside.profile() as profile:
+    exec(compile(source, name, "exec"))
+told("cell", profile)
+
+from torch.profiler import ProfilerActivity
+with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as own:
+    with trackside.profile() as profile:
+        model(x)
+assert any(event.key == "aten::linear" for event in own.key_averages())
+told("inside", profile)
+"""
+
+STEPS = """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 def train(steps):
     for _ in range(steps):
@@ -72,14 +66,89 @@ def train(steps):
         optimizer.step()
 with trackside.profile(warmup=2, steps=3) as profile:
     train(20)
-told(profile)
+told("steps", profile)
 with trackside.profile() as profile:
     train(2)
-told(profile)
+told("few", profile)
 assert not torch._C._autograd._profiler_enabled() and sys.gettrace() is None
-""",
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that has run, and the records of its blocks by their names."""
+
+    source: list[str]
+    records: dict[str, dict[str, Any]]
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("blocks")
+    script = folder / "cell.py"
+    script.write_text(HEAD + BLOCKS + STEPS)
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=270,
+        cwd=folder,
+        env={
+            "PATH": "/usr/bin",
+            "TRACKSIDE_HOME": str(folder / "home"),
+            "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            "OMP_NUM_THREADS": "1",
+        },
+        check=False,
     )
     assert done.returncode == 0, done.stderr
+    records: dict[str, dict[str, Any]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            records |= json.loads(line)
+    return Ran(script.read_text().split("\n"), records, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "command"),
+    [
+        ("train.py", None, ["train.py", "-n", "1"]),
+        ("package/train.py", "package.train", ["-m", "package.train", "-n", "1"]),
+        ("package/__main__.py", "package.__main__", ["-m", "package", "-n", "1"]),
+        (None, None, []),
+        (pytest.__file__, "pytest.__main__", []),
+    ],
+    ids=["script", "module", "package", "notebook", "tool"],
+)
+def test_what_would_run_again_is_the_program_around_the_block(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str | None, module: str | None, command: list[str]
+) -> None:
+    main = ModuleType("__main__")
+    if file is not None:
+        main.__file__ = str(tmp_path / file)
+    if module is not None:
+        main.__spec__ = ModuleSpec(module, None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(sys, "argv", ["train.py", "-n", "1"])
+    assert notebook._command() == command
+
+
+def test_a_block_that_is_soon_over_is_traced_as_a_whole_with_its_lines(blocks: Ran) -> None:
+    record = blocks.records["short"]
+    assert blocks.source[record["lines"][0]["line"] - 1].endswith("# here")
+    assert "aten::linear" in {kernel["name"] for kernel in record["kernels"]}
+    assert {module["path"] for module in record["modules"]} >= {"model", "model.0", "model.2"}
+    assert "A" not in {window["window"] for window in record["windows"]}
+    assert any(one["what"] == "true step times" for one in record["trust"])
+    assert "cell.py:" in blocks.stdout
+    assert "kept ['record.json', 'report.html', 'run.json', 'trace.json.gz']" in blocks.stdout
+    assert "trackside" not in blocks.stderr
+
+
+def test_a_block_of_steps_has_its_windows_and_another_block_may_follow(blocks: Ran) -> None:
+    first, second = blocks.records["steps"], blocks.records["few"]
     assert [(one["window"], one["steps"]) for one in first["windows"]] == [("A", 3), ("T", 3), ("B", 3)]
     assert first["steps_found_by"] == "calls of Optimizer.step"
     assert first["step_ms"] > 0
@@ -87,55 +156,19 @@ assert not torch._C._autograd._profiler_enabled() and sys.gettrace() is None
     assert second["run_id"] != first["run_id"]
 
 
-@pytest.mark.timeout(170)
-def test_an_error_in_the_block_is_the_program_s_and_what_was_seen_is_kept(tmp_path: Path) -> None:
-    (record,), done = ran(
-        tmp_path,
-        """
-try:
-    with trackside.profile() as profile:
-        model(x)
-        raise KeyError("mine")
-except KeyError as error:
-    assert error.args == ("mine",)
-told(profile)
-""",
-    )
-    assert done.returncode == 0, done.stderr
+def test_an_error_in_the_block_is_the_program_s_and_what_was_seen_is_kept(blocks: Ran) -> None:
+    record = blocks.records["error"]
     assert record["program"]["exit_code"] == 1
     assert record["lines"]
 
 
-@pytest.mark.timeout(170)
-def test_lines_of_a_cell_that_is_in_no_file_are_shown(tmp_path: Path) -> None:
-    (record,), done = ran(
-        tmp_path,
-        """
-name, source = "<ipython-input-3-abc>", "for _ in range(5):\\n    y = model(x).softmax(-1)\\n"
-linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-with trackside.profile() as profile:
-    exec(compile(source, name, "exec"))
-told(profile)
-""",
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in record["lines"] if line["file"].startswith("<ipython") and line["line"] == 2]
+def test_lines_of_a_cell_that_is_in_no_file_are_shown(blocks: Ran) -> None:
+    lines = blocks.records["cell"]["lines"]
+    (line,) = [line for line in lines if line["file"].startswith("<ipython") and line["line"] == 2]
     assert line["text"].strip() == "y = model(x).softmax(-1)"
 
 
-@pytest.mark.timeout(170)
-def test_a_block_inside_the_program_s_own_profiler_runs_and_says_that_it_saw_nothing(tmp_path: Path) -> None:
-    (record,), done = ran(
-        tmp_path,
-        """
-from torch.profiler import ProfilerActivity
-with torch.profiler.profile(activities=[ProfilerActivity.CPU]) as own:
-    with trackside.profile() as profile:
-        model(x)
-assert any(event.key == "aten::linear" for event in own.key_averages())
-told(profile)
-""",
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_block_inside_the_program_s_own_profiler_runs_and_says_that_it_saw_nothing(blocks: Ran) -> None:
+    record = blocks.records["inside"]
     assert record["lines"] == []
     assert any("a profiler of its own" in one["effect"] for one in record["trust"])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from trackside.diagnose.examine import examine
 from trackside.machine.facts import facts, gpu_numbered
 from trackside.machine.telemetry import Recorder
-from trackside.profiling.capture import Capture
+from trackside.profiling.capture import Capture, is_users
 from trackside.profiling.captured import read_capture
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
@@ -56,7 +56,7 @@ class Block:
         self._run = self._store.new_run("profile")
         place = self._run.folder / "capture"
         place.mkdir()
-        asked = asdict(self._limits) | {"whole": True}
+        asked = asdict(self._limits) | {"from_start": True}
         self._capture = Capture(Setting(asked, str(place), self._heard))  # type: ignore[arg-type]
         gpu = gpu_numbered(self._machine, 0) if self._machine.gpus else None
         self._recorder = Recorder(SAMPLES_A_SECOND, gpu_index=gpu)
@@ -73,7 +73,7 @@ class Block:
         telemetry = self._recorder.stop()
         captured = read_capture(self._run.folder / "capture")
         run = RunFacts(
-            command=["python", *sys.argv],
+            command=["python", *_command()],
             program=ProgramEnd(exit_code=0 if kind is None else 1, signal=None, seconds=seconds),
             started=self._started.isoformat(timespec="seconds"),
             started_s=self._started.timestamp(),
@@ -114,6 +114,21 @@ class Block:
             return html.escape(str(self))
         page = html.escape((self.folder / "report.html").read_text(encoding="utf-8"), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 50em; border: 0"></iframe>'
+
+
+def _command() -> list[str]:
+    """What stood behind `python` when the program around the block was started.
+
+    Nothing where there is none to start again: a notebook's cells, a prompt and `-c` are in no file, and
+    what a tool runs (pytest) is not the tool's.
+    """
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if file is None or not is_users()(file):
+        return []
+    if main.__spec__ is not None:
+        return ["-m", main.__spec__.name.removesuffix(".__main__"), *sys.argv[1:]]
+    return list(sys.argv)
 
 
 class _Heard:

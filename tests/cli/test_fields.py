@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trackside.machine.ceiling_suite.suite import Options, measured_ceilings
-
 
 def document(folder: Path, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "trackside", *arguments, "--json"]
@@ -28,10 +26,3 @@ def test_doctor_has_the_fields_that_others_rely_on(tmp_path: Path) -> None:
     for check in checks:
         assert {"id", "family", "status", "found", "wanted", "why", "fix"} <= check.keys()
         assert check["status"] in ("pass", "warn", "fail", "unknown", "not_applicable")
-
-
-def test_ceilings_have_the_fields_and_names_that_others_rely_on(tmp_path: Path) -> None:
-    measured_ceilings(Options(("cpu",), tmp_path, store=tmp_path / ".trackside", scale=0.05))
-    rows = document(tmp_path, "ceilings", "cpu")["ceilings"]
-    assert {"cpu.memory.read", "cpu.gemm.fp32", "cpu.gemm.bf16"} <= {row["name"] for row in rows}
-    assert all({"name", "value", "unit", "n", "spread", "method"} <= row.keys() for row in rows)

@@ -1,13 +1,12 @@
 """Fixtures of trials that share a crew."""
 
-import os
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.comparison import benches
 from tests.comparison.judged import BUILD_SECONDS, Judged
 from tests.comparison.program import BASELINE, HONEST
 from tests.processes import alive
@@ -18,16 +17,17 @@ from trackside.store.runs import RunStore
 from trackside.workload.supervisor import descendants
 
 
-@pytest.fixture(scope="module")
-def crew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crew]:
-    private = tmp_path_factory.mktemp("private")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(private))
-        made = Crew(1)
-    with made:
-        made.start(1)
-        yield made
-    assert not os.listdir(private)
+@pytest.fixture(scope="session")
+def crew(crews: Callable[[int], Crew]) -> Crew:
+    """Of one thread, whatever the machine has."""
+    return crews(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _benches() -> Iterator[None]:
+    """Those that tests open share a crew of their own, which ends with them."""
+    yield
+    benches.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from trackside.comparison import floor
 from trackside.comparison.bench import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.measure import Measurement, Plan
-from trackside.comparison.trial import Crew, Options, default_threads, run_trial
+from trackside.comparison.trial import Crew, Options, run_trial
 from trackside.records.errors import TracksideError
 
 MICRO = 1e3
@@ -67,18 +67,22 @@ def test_a_floor_that_the_baseline_itself_is_below_rejects_nobody() -> None:
     assert "declares too much" in ledger.results["above-floor"].detail
 
 
-def compare(tmp_path: Path, work: str) -> dict[str, object]:
+def compare(tmp_path: Path, work: str, crew: Crew) -> dict[str, object]:
     path = tmp_path / "workload.py"
     path.write_text(WORKLOAD.replace("{work}", work))
     options = Options(path, path, budget=8, pairs=2, store=tmp_path / "store")
-    with Crew(default_threads("cpu")) as crew:
+    with pytest.MonkeyPatch.context() as patch:
+        # Each template imports torch, which takes longer than what is looked at here.
+        patch.setattr("trackside.comparison.trial._TEMPLATES", 1)
         return run_trial(options, crew=crew).to_dict()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_declared_flops_set_the_floor_where_they_take_longer_than_the_bytes(tmp_path: Path) -> None:
-    record = compare(tmp_path, '{"flops": 1e12}')
+def test_declared_flops_set_the_floor_where_they_take_longer_than_the_bytes(
+    tmp_path: Path, crew: Crew
+) -> None:
+    record = compare(tmp_path, '{"flops": 1e12}', crew)
     found = record["floor"]
     assert isinstance(found, dict)
     assert found["flops"] == 1e12
@@ -90,7 +94,7 @@ def test_declared_flops_set_the_floor_where_they_take_longer_than_the_bytes(tmp_
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("work", ["12", '{"bytes": float("nan")}', '{"flops": -1.0}'])
 def test_work_that_is_no_dict_of_finite_amounts_is_an_error_that_says_what_is_needed(
-    tmp_path: Path, work: str
+    tmp_path: Path, work: str, crew: Crew
 ) -> None:
     with pytest.raises(TracksideError, match=r'needed: {"flops": number, "bytes": number}'):
-        compare(tmp_path, work)
+        compare(tmp_path, work, crew)

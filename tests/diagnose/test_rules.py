@@ -26,8 +26,7 @@ STEPS = 5
 
 
 def host_steps(folder: Path, hiccup: float = 0.0, captured: Captured | None = None) -> Evidence:
-    """Steps of 1 ms on the host: a product of 600 µs, and sixteen small operators of 20 µs with 5 µs "
-    "between."""
+    """Steps of 1 ms on the host: a product of 600 µs, and sixteen operators of 20 µs, 5 µs apart."""
     maker = Maker()
     for number in range(STEPS):
         start = 1_000.0 * number + (hiccup if number > 2 else 0.0)
@@ -111,6 +110,30 @@ def test_findings_are_ranked_and_together_they_gain_less_than_their_sum(
     assert found.together is not None
     assert found.together.mid == pytest.approx(found.findings[0].gain.mid)
     assert found.findings[0].prove == "trackside compare --command 'python train.py' 'python train_new.py'"
+
+
+@pytest.mark.parametrize(
+    ("command", "programs"),
+    [
+        (["train.py", "--lr", "0.1"], "'python train.py --lr 0.1' 'python train_new.py --lr 0.1'"),
+        (["./a b/train"], """'python '"'"'./a b/train'"'"'' 'python '"'"'./a b/train_new'"'"''"""),
+        (["app/"], "'python app/' 'python app_new'"),
+        (
+            ["-m", "package.train", "-n", "1"],
+            "'python -m package.train -n 1' 'python -m package.train_new -n 1'",
+        ),
+        (["-", "1"], None),
+        ([], None),
+    ],
+)
+def test_a_proof_compares_the_program_with_a_changed_copy(
+    tmp_path: Path, only: dict[str, Rule], command: list[str], programs: str | None
+) -> None:
+    evidence = replace(host_steps(tmp_path), command=tuple(command))
+    product = evidence.tasks(evidence.ops("aten::mm"))
+    only.update(one=a_rule("one", [Draft("half", Line("a.py", 1), ["1"], "f", [Scale(product, 0.5)])]))
+    (found,) = diagnose(evidence).findings
+    assert found.prove == (None if programs is None else f"trackside compare --command {programs}")
 
 
 def test_ranges_are_neither_too_narrow_nor_too_wide(tmp_path: Path, only: dict[str, Rule]) -> None:
@@ -197,6 +220,14 @@ def test_the_workbench_times_both_ways_and_refuses_what_cannot_run() -> None:
         assert bench.ratio("a = nonsense", "a", "a") is None
         # It goes on after a question that failed.
         assert bench.times("x = 1", "x + 1") is not None
+
+
+def test_the_workbench_ends_rounds_of_calls_that_become_slow_and_forgets_a_question_s_threads() -> None:
+    with Workbench(seconds=0.05) as bench:
+        slow_later = "seen.append(1)\ntime.sleep(0.05 * (len(seen) > 3))"
+        assert bench.times("import time; seen = []", slow_later, threads=3) is not None
+        assert bench.times("assert torch.get_num_threads() == 3", "1", threads=3) is not None
+        assert bench.times("assert torch.get_num_threads() != 3", "1") is not None
 
 
 def test_steps_of_unequal_make_keep_their_times(tmp_path: Path) -> None:

@@ -73,7 +73,15 @@ def test_a_diff_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
     assert found.diff([Change(call.node, found.script_text(call.node))]) is None
 
 
+def test_lines_are_those_that_python_counts(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_bytes("# coding: latin-1\nx = 'ä'\x0c\ny = 2\n".encode("latin-1"))
+    found = read_source(str(tmp_path / "x.py"))
+    assert found is not None
+    assert [found.text(line) for line in (2, 3)] == ["x = 'ä'", "y = 2"]
+
+
 def test_a_file_that_is_no_python_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "x.py").write_text("def")
     assert read_source(str(tmp_path / "x.py")) is None
+    assert read_source("x.py", ["def"]) is None
     assert read_source(str(tmp_path / "none.py")) is None

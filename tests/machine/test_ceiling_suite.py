@@ -6,6 +6,7 @@ import select
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,8 @@ from trackside.records.ceilings import Ceiling, Sustained
 from trackside.records.errors import TracksideError
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
+
+Trackside = Callable[..., subprocess.CompletedProcess[str]]
 
 ANOTHER_DISK = Path("/dev/shm")
 
@@ -48,17 +51,23 @@ def with_gpus(count: int, torch: str | None) -> MachineFacts:
     return replace(facts(), gpus=gpus, software=replace(facts().software, torch=torch))
 
 
-def test_cpu_and_disk_are_measured_with_n_spread_and_method_and_kept(tmp_path: Path) -> None:
+def test_cpu_and_disk_are_measured_with_n_spread_and_method_and_kept(
+    tmp_path: Path, home: Path, trackside: Trackside
+) -> None:
     said: list[tuple[str, str]] = []
-    options = Options(("cpu", "disk"), tmp_path, store=tmp_path / "home", scale=0.07)
+    options = Options(("cpu", "disk"), tmp_path, store=home, scale=0.07)
     record = measured_ceilings(options, lambda place, what: said.append((place, what)))
     names = {(one.place, one.name) for one in record.ceilings}
     assert {("cpu", "cpu.memory.copy"), ("cpu", "cpu.gemm.fp32"), ("disk", "disk.read.sequential")} <= names
     assert all(one.n >= FEWEST and one.value > 0 and one.method for one in record.ceilings)
     assert ("cpu", "memory copy") in said
-    assert [run.verb for run in RunStore(tmp_path / "home").list()] == ["ceilings"]
+    assert [run.verb for run in RunStore(home).list()] == ["ceilings"]
     again = measured_ceilings(options)
     assert (again.cached, again.measured_at) == (True, record.measured_at)
+    # The fields and names that other programs rely on, in the document that the verb prints.
+    rows = json.loads(trackside("ceilings", "cpu", "--json").stdout)["ceilings"]
+    assert {"cpu.memory.read", "cpu.gemm.fp32", "cpu.gemm.bf16"} <= {row["name"] for row in rows}
+    assert all({"name", "value", "unit", "n", "spread", "method"} <= row.keys() for row in rows)
 
 
 def test_kept_figures_that_are_too_old_or_damaged_are_measured_again(tmp_path: Path) -> None:

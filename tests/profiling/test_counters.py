@@ -141,6 +141,8 @@ code=$?
 exit $code
 """
 
+# Enough where it does not matter what runs under the tool.
+SHORT = "import sys; print('hello'); open(sys.argv[2], 'w').write('ended')"
 PROGRAM = """
 import sys, torch
 print("hello")
@@ -167,10 +169,10 @@ def stand_in(folder: Path, written: str, monkeypatch: pytest.MonkeyPatch, dies: 
 
 
 def counted(
-    folder: Path, steps: int, kernels: list[Kernel]
+    folder: Path, source: str, steps: int, kernels: list[Kernel]
 ) -> tuple[dict[str, dict[str, float]], list[Trust]]:
     script = folder / "train.py"
-    script.write_text(PROGRAM)
+    script.write_text(source)
     results = folder / "results"
     results.mkdir()
     said: list[str] = []
@@ -185,7 +187,7 @@ def test_a_long_program_is_stopped_once_its_steps_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path, table((ADD, 7.0), (SGEMM, 9.0)), monkeypatch)
-    kernels, missing = counted(tmp_path, 1_000_000_000, [kernel("k1", ADD), kernel("k2", SGEMM)])
+    kernels, missing = counted(tmp_path, PROGRAM, 1_000_000_000, [kernel("k1", ADD), kernel("k2", SGEMM)])
     assert missing == []
     assert kernels["k2"]["lts__t_sector_hit_rate.pct"] == 9.0
     assert not (tmp_path / "end").exists()
@@ -199,7 +201,7 @@ def test_a_long_program_is_stopped_once_its_steps_are_counted(
 @pytest.mark.timeout(120)
 def test_ncu_that_dies_half_way_leaves_what_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(tmp_path, table((ADD, 7.0)), monkeypatch, dies=True)
-    kernels, missing = counted(tmp_path, 2, [kernel("k1", ADD)])
+    kernels, missing = counted(tmp_path, SHORT, 2, [kernel("k1", ADD)])
     assert kernels["k1"]["gpu__time_duration.sum"] == 7.0
     assert [one.effect for one in missing] == ["ncu was ended by signal 9"]
 
@@ -212,7 +214,7 @@ def test_counters_that_a_chip_does_not_have_are_left_out_and_named(
     there = [name for name in COUNTERS if name != lacking]
     (tmp_path / "listed").write_text("\n".join(base_name(name) for name in there))
     stand_in(tmp_path, table((ADD, 7.0), names=tuple(there)), monkeypatch)
-    kernels, missing = counted(tmp_path, 2, [kernel("k1", ADD)])
+    kernels, missing = counted(tmp_path, SHORT, 2, [kernel("k1", ADD)])
     assert set(kernels["k1"]) == set(there)
     assert [one.effect for one in missing] == [f"1 of 60 are not on this GPU: {lacking}"]
 

@@ -26,7 +26,7 @@ def changed(record: ProfileRecord, **fields: Any) -> ProfileRecord:
 
 def test_a_profile_and_itself_differ_in_nothing() -> None:
     found = diff_profiles(gpu_training(), gpu_training())
-    assert found.verdict.startswith("No difference beyond what steps vary by: 211.6 ms → 211.6 ms")
+    assert found.verdict.startswith("No difference beyond what steps vary by: 212 ms → 212 ms")
     assert (found.lines, found.kernels, found.modules, found.buckets) == ([], [], [], [])
     assert (found.fixed, found.new, found.doubts) == ([], [], [])
     assert found.beyond_spread is False

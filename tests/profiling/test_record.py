@@ -112,12 +112,24 @@ def test_a_devices_time_is_not_rescaled(tmp_path: Path) -> None:
     assert record.buckets[0].share == pytest.approx(0.5)
 
 
-def test_the_sentence_says_what_the_step_is_spent_on_and_where(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "title",
+    [
+        "The product is made of many small ones",
+        "A matrix is inverted only to be multiplied",
+        "Adam updates its 12 tensors one by one",
+        "Python's sum() walks over a tensor element by element",
+        "DataLoader workers are started again for every epoch",
+        "TF32 is off",
+        "GELU is written out in single operators",
+    ],
+)
+def test_the_sentence_says_what_the_step_is_spent_on_and_where(tmp_path: Path, title: str) -> None:
     record = built(tmp_path)
     assert record.verdict == "A step takes 500 µs, 60% of it computing; train.py:3 takes 60%."
     finding = Finding(
         id="x",
-        title="The product is made of many small ones",
+        title=title,
         file=str(tmp_path / "train.py"),
         line=3,
         gain=Gain(low=0.2, mid=0.3, high=0.4),
@@ -128,9 +140,7 @@ def test_the_sentence_says_what_the_step_is_spent_on_and_where(tmp_path: Path) -
     told = build_record(captured_in(tmp_path), run_in(tmp_path), [finding], finding.gain)
     assert told.findings[0].file == "train.py"
     assert told.together == finding.gain
-    assert told.verdict.endswith(
-        "First: the product is made of many small ones (train.py:3), about 30% of the step."
-    )
+    assert told.verdict.endswith(f"First: {title} (train.py:3), about 30% of the step.")
 
 
 def test_steps_that_tracing_made_longer_are_said_to_be_rescaled(tmp_path: Path) -> None:

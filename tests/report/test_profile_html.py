@@ -14,6 +14,7 @@ import pytest
 from tests.report import profile_records
 from tests.report.browser import Browser, browser_path
 
+from trackside.records.durations import duration
 from trackside.records.profile import ProfileRecord
 from trackside.report import profile_html
 from trackside.report.profile_html import MOST_BYTES, write_report
@@ -110,7 +111,18 @@ def test_the_first_screen_names_the_top_problem_its_line_and_its_gain(opened: Pa
     assert "compute? 159 ms 75 %" in seen
     assert "Attention is computed step by step" in seen
     assert "model.py:23 |" in seen
-    assert "17 % of the step 13–20 %, about 36.0 ms" in seen
+    assert "17 % of the step 13–20 %, about 36 ms" in seen
+
+
+@needs_browser
+def test_durations_are_those_of_the_terminal(browser: Browser, tmp_path: Path) -> None:
+    times_ms = [1234400, 1500, 999.7, 211.6, 31.416, 0.9996, 0.09996, 0.0042, 9.996e-4, 8.3e-4, 4e-7, 0]
+    record = profile_records.gpu_training().to_dict()
+    first = record["kernels"][0]
+    record["kernels"] = [first | {"id": f"k{ms}", "total_ms": ms} for ms in times_ms]
+    write_report(record, tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    assert texts(browser, "#kernel-rows .k-name + .figure") == [duration(1e6 * ms) for ms in times_ms]
 
 
 @needs_browser
@@ -118,7 +130,7 @@ def test_ranks_stand_side_by_side_with_what_each_waits_for_the_others(opened: Pa
     browser = opened("ranks")
     rows = [" ".join(text.split()) for text in texts(browser, ".ranks tbody tr")]
     assert len(rows) == 8
-    assert rows[0] == "0 node-0 212 ms 110 ms 70.0 ms 40.0 GB exit code 0"
+    assert rows[0] == "0 node-0 212 ms 110 ms 70 ms 40.0 GB exit code 0"
     assert rows[3] == "3 node-0 212 ms 180 ms 0 ms 40.0 GB exit code 0"
     assert rows[7] == "7 node-1 – – – – not known"
     # The late one's bar is computing where the others' is communication.
@@ -447,7 +459,7 @@ def test_without_a_step_the_page_says_so_once_and_leaves_the_rest_out(opened: Pa
 def test_a_program_that_was_killed_is_told_first(opened: Page) -> None:
     browser = opened("failed")
     assert texts(browser, ".alert") == [
-        "The program was ended by SIGKILL after 12.0 s. No step was seen before that."
+        "The program was ended by SIGKILL after 12 s. No step was seen before that."
     ]
 
 

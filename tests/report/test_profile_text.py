@@ -55,7 +55,7 @@ def test_few_ranks_have_a_line_each() -> None:
     at = text.index("rank step at work waiting for others peak memory ended")
     assert text[at + 1 : at + 4] == [
         "0 212 ms 110 ms 70 ms 33% 40 GB exit code 0",
-        "1 212 ms 180 ms 0 µs 0.0% 40 GB exit code 0",
+        "1 212 ms 180 ms 0 ms 0.0% 40 GB exit code 0",
         "2 – – – – not known",
     ]
 

@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.records.durations import duration
 from trackside.records.errors import TracksideError, printable
 
 if TYPE_CHECKING:
@@ -391,13 +392,13 @@ class _Live:
             self.say("an optimizer steps: from here on windows go by its steps")
         elif kind == "window" and message.get("name") in _DONE:
             steps, took = message.get("steps"), float(message.get("seconds") or 0.0)
-            what = f"{took:.2g} s" if message.get("by_time") else f"{steps} steps in {took:.2g} s"
-            self.say(f"{_DONE[message['name']]}: {what}")
+            counted = "" if message.get("by_time") else f"{steps} steps in "
+            self.say(f"{_DONE[message['name']]}: {counted}{duration(1e9 * took)}")
 
     def ended(self, ended: Ended) -> None:
         self.begun = self.over = True
         how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
-        self.say(f"ended with {how} after {ended.seconds:.3g} s; reading what was seen")
+        self.say(f"ended with {how} after {duration(1e9 * ended.seconds)}; reading what was seen")
 
     def say(self, text: str) -> None:
         self.console.print(printable(f"trackside: {text}"), markup=False, style="dim", soft_wrap=True)

@@ -1,2 +1,1 @@
-"""From evidence to findings: rules that name a problem, its line, what a change would gain, and what to "
-"type."""
+"""From evidence to findings: rules that name a problem, its line, what a change would gain, what to type."""

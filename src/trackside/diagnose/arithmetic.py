@@ -18,9 +18,10 @@ from trackside.diagnose.chains import (
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
-from trackside.diagnose.wording import count, duration, percent, shape_text
+from trackside.diagnose.wording import count, percent, shape_text
 from trackside.diagnose.workbench import Ratio
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 from trackside.trace.edits import Edit, Scale
 from trackside.trace.model import Kind
 from trackside.trace.timeline import outermost

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft
-from trackside.diagnose.wording import count, duration, percent, shape_text
+from trackside.diagnose.wording import count, percent, shape_text
 from trackside.diagnose.workbench import Ratio
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 
 __all__ = [
     "VIEWS",

@@ -8,8 +8,9 @@ from trackside.diagnose.chains import backward_of, numel
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.patterns import is_pointwise
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, duration, percent, shape_text
+from trackside.diagnose.wording import count, percent, shape_text
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 
 __all__: list[str] = []
 

@@ -7,14 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from trackside.diagnose.evidence import Evidence
-from trackside.diagnose.on_device import (
-    SYNCS,
-    busiest_line,
-    copies_named,
-    window,
-)
+from trackside.diagnose.on_device import SYNCS, busiest_line, named, window
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
+from trackside.records.durations import duration
 from trackside.trace.edits import Remove, Scale
 from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of
@@ -26,7 +22,7 @@ __all__: list[str] = []
 @rule("pageable-copy", "input", item="storage.pinned-batches", on="device")
 def pageable_copy(evidence: Evidence) -> Iterator[Draft]:
     """Batches copied to the device from ordinary memory: slow, and the host waits."""
-    rows = copies_named(evidence, "HtoD (Pageable")
+    rows = named(evidence, Kind.COPY, "htod (pageable")
     rows = rows[evidence.trace.size[rows] >= 1 << 16]
     if not len(rows):
         return
@@ -58,7 +54,7 @@ def pageable_copy(evidence: Evidence) -> Iterator[Draft]:
 @rule("exposed-copy", "input", item="pytorch.non-blocking-copies", on="device")
 def exposed_copy(evidence: Evidence) -> Iterator[Draft]:
     """Copies to the device beside which nothing is computed."""
-    rows = copies_named(evidence, "HtoD")
+    rows = named(evidence, Kind.COPY, "htod")
     if not len(rows):
         return
     kernels = evidence.trace.of(Kind.KERNEL)
@@ -97,7 +93,7 @@ def exposed_copy(evidence: Evidence) -> Iterator[Draft]:
 @rule("many-reads-back", "input", item="pytorch.small-transfers", on="device")
 def many_reads_back(evidence: Evidence) -> Iterator[Draft]:
     """Several small copies from the device in one step."""
-    rows = copies_named(evidence, "DtoH")
+    rows = named(evidence, Kind.COPY, "dtoh")
     rows = rows[evidence.trace.size[rows] <= 4096]
     if len(rows) < 3 * len(evidence.steps):
         return
@@ -131,7 +127,7 @@ def made_on_the_host(evidence: Evidence) -> Iterator[Draft]:
         "aten::arange",
         "aten::randint",
     )
-    copies = copies_named(evidence, "HtoD")
+    copies = named(evidence, Kind.COPY, "htod")
     calls = launch_of(evidence.trace, copies)
     moved = np.unique(evidence.outer[calls[calls >= 0]])
     rows = evidence.ops()

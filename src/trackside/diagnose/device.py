@@ -15,8 +15,9 @@ from trackside.diagnose.on_device import (
     in_window,
 )
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 from trackside.trace.edits import Remove, Scale, ShrinkGaps
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,8 +68,12 @@ def all_rules() -> dict[str, Rule]:
 
 
 def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
-    """Ask every rule that speaks of this kind of program; findings that gain less than `least` are left "
-    "out."""
+    """Ask every rule that speaks of this kind of program.
+
+    Args:
+        evidence: of one program.
+        least: findings that gain less of a step are left out.
+    """
     priced: list[_Priced] = []
     failed: list[Trust] = []
     where = {"device", "both"} if evidence.has_device else {"host", "both"}
@@ -168,15 +173,19 @@ def _finding(evidence: Evidence, one: _Priced) -> Finding:
 
 
 def _prove(evidence: Evidence) -> str | None:
-    if not evidence.command:
-        return None
-    words = list(evidence.command)
-    at = 1 if words[0] == "-m" and len(words) > 1 else 0
-    changed = [*words]
-    changed[at] = f"{words[at]}_new" if at else f"{words[at].removesuffix('.py')}_new.py"
+    """Compares the program with a changed copy of it, `_new` by name; None where it cannot be run again."""
+    match evidence.command:
+        # A trace or a notebook, and a program that came through stdin.
+        case [] | ["-", *_]:
+            return None
+        case ["-m", module, *arguments]:
+            programs = (["-m", module], ["-m", f"{module}_new"])
+        case [script, *arguments]:
+            stem, suffix = os.path.splitext(script.rstrip("/"))
+            programs = ([script], [f"{stem}_new{suffix}"])
     start = ["python"]
     if evidence.ranks.times:
         hosts = [one.host for one in evidence.ranks.times]
         start = ["torchrun", "--nproc-per-node", str(hosts.count(hosts[0]))]
-    before, after = (shlex.join([*start, *one]) for one in (words, changed))
-    return f"trackside compare --command {shlex.quote(before)} {shlex.quote(after)}"
+    before, after = (shlex.quote(shlex.join([*start, *program, *arguments])) for program in programs)
+    return f"trackside compare --command {before} {after}"

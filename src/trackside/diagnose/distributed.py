@@ -14,10 +14,11 @@ from trackside.diagnose.on_device import (
     window,
 )
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.rank_times import LEAST_BY_ITSELF, Lag, RanksSeen, lag
 from trackside.profiling.ranks import ranks_named
+from trackside.records.durations import duration
 from trackside.trace.edits import Scale
 from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of

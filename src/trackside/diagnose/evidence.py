@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
@@ -28,8 +28,7 @@ from trackside.trace.timeline import main_thread, outermost
 __all__ = ["Evidence", "Machine", "gather"]
 
 _NO_INPUTS = OpInputs((), (), ())
-
-
+# Rules look at so many rows of a trace, or at five steps if those are more: enough for seconds of looking.
 _MOST_ROWS, _FEWEST_STEPS = 8000, 5
 
 
@@ -191,12 +190,7 @@ class Evidence:
     @cached_property
     def by_caller(self) -> dict[Line, list[int]]:
         """The forward operators by the line that was running."""
-        found: dict[Line, list[int]] = {}
-        for row in self.forward_ops:
-            line = self.places.caller(row)
-            if line is not None:
-                found.setdefault(line, []).append(row)
-        return found
+        return _by_place(self.forward_ops, self.places.caller)
 
     # -- time and edits ------------------------------------------------------------------------------
 
@@ -349,12 +343,7 @@ class Evidence:
 
     def by_line(self, rows: Iterable[int] | Ints) -> dict[Line, list[int]]:
         """Rows by the line that ran them; rows without a line are left out."""
-        found: dict[Line, list[int]] = {}
-        for row in rows:
-            line = self.places.line(int(row))
-            if line is not None:
-                found.setdefault(line, []).append(int(row))
-        return found
+        return _by_place(map(int, rows), self.places.line)
 
     def source(self, line: Line | None) -> Source | None:
         return self.sources.get(line.file) if line is not None else None
@@ -381,6 +370,14 @@ class Evidence:
         return sorted(seen)
 
 
+def _by_place(rows: Iterable[int], place: Callable[[int], Line | None]) -> dict[Line, list[int]]:
+    found: dict[Line, list[int]] = {}
+    for row in rows:
+        if (line := place(row)) is not None:
+            found.setdefault(line, []).append(row)
+    return found
+
+
 def gather(
     captured: Captured,
     command: Iterable[str] = (),
@@ -398,7 +395,8 @@ def gather(
     trace, steps = _few(trace, steps)
     first = captured.window("A")
     files = {place.file for place in captured.attribution.known} if captured.attribution else set()
-    sources = {file: source for file in sorted(files) if (source := read_source(file)) is not None}
+    kept = captured.sources.lines
+    sources = {file: found for file in sorted(files) if (found := read_source(file, kept.get(file)))}
     as_traced = task_graph(trace, steps)
     return Evidence(
         trace=trace,

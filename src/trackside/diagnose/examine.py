@@ -24,7 +24,8 @@ def examine(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None) -
 
     Args:
         captured: as read from its folder.
-        run: the command, for the one that would prove a finding, and what is known of the machine.
+        run: the command, for the one that would prove a finding, and what is known of the machine. Where
+            nothing stands behind `python` there is no program to run again.
         ranks: what all ranks saw, if there are several.
     """
     device = _device(captured.traced)

@@ -14,9 +14,10 @@ from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.patterns import POINTWISE
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import AnyLoop, Change, Source
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
 from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 from trackside.trace.edits import Edit
 
 __all__: list[str] = []

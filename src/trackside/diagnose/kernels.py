@@ -9,14 +9,12 @@ import numpy as np
 
 from trackside.diagnose.chains import dtype_text
 from trackside.diagnose.evidence import Evidence
-from trackside.diagnose.on_device import (
-    busiest_line,
-    in_window,
-)
+from trackside.diagnose.on_device import busiest_line, named
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
 from trackside.diagnose.workbench import Ratio
 from trackside.profiling.roofline import Roofs, kernel_works
+from trackside.records.durations import duration
 from trackside.trace.edits import Remove, Scale, ShrinkGaps
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind
@@ -28,16 +26,10 @@ _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 _TIMED_SHAPES = 4
 
 
-def _named(evidence: Evidence, *parts: str) -> Ints:
-    wanted = [i for i, name in enumerate(evidence.trace.names) if any(part in name.lower() for part in parts)]
-    rows = in_window(evidence, Kind.KERNEL)
-    return rows[np.isin(evidence.trace.name[rows], wanted)]
-
-
 @rule("tf32-off", "arithmetic", item="precision.tf32-matmul", on="device")
 def tf32_off(evidence: Evidence) -> Iterator[Draft]:
     """float32 products on the ordinary cores, with the tensor cores idle."""
-    rows = _named(evidence, "sgemm", "ffma", "simt_s")
+    rows = named(evidence, Kind.KERNEL, "sgemm", "ffma", "simt_s")
     share = float(evidence.trace.duration[rows].sum()) / len(evidence.steps) / evidence.step_ns
     if share < 0.02:
         return
@@ -133,8 +125,9 @@ def older_products(evidence: Evidence) -> Iterator[Draft]:
     """16-bit products by kernels of an older generation than the card."""
     if "H100" not in _device_name(evidence) and "H200" not in _device_name(evidence):
         return
-    rows = _named(
+    rows = named(
         evidence,
+        Kind.KERNEL,
         "s16816gemm",
         "sm80_xmma_gemm_bf16",
         "sm80_xmma_gemm_f16",
@@ -224,7 +217,7 @@ def _timed_padded(evidence: Evidence, rows: list[int]) -> float | None:
 @rule("layout-conversions", "arithmetic", item="pytorch.channels-last", on="device")
 def layout_conversions(evidence: Evidence) -> Iterator[Draft]:
     """Kernels that only turn images from one layout into the other and back."""
-    rows = _named(evidence, "nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw")
+    rows = named(evidence, Kind.KERNEL, "nchwtonhwc", "nhwctonchw", "nchw2nhwc", "nhwc2nchw")
     share = float(evidence.trace.duration[rows].sum()) / len(evidence.steps) / evidence.step_ns
     if share < 0.01:
         return

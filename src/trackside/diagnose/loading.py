@@ -9,9 +9,10 @@ import numpy as np
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Source
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
 from trackside.machine.doctor.script import Argument, Call
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 
 __all__: list[str] = []
 

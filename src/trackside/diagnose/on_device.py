@@ -12,7 +12,7 @@ from trackside.trace.model import Ints, Kind
 from trackside.trace.steps import as_run
 from trackside.trace.timeline import main_thread
 
-__all__ = ["SYNCS", "busiest_line", "copies_named", "host_tasks", "idle_share", "in_window", "window"]
+__all__ = ["SYNCS", "busiest_line", "host_tasks", "idle_share", "in_window", "named", "window"]
 
 SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize")
 
@@ -56,8 +56,8 @@ def busiest_line(evidence: Evidence, rows: Ints) -> Line | None:
     return max(set(lines), key=lines.count) if lines else None
 
 
-def copies_named(evidence: Evidence, text: str) -> Ints:
-    """Copies in the steps whose name says so: `HtoD (Pageable`."""
-    wanted = [i for i, name in enumerate(evidence.trace.names) if text in name]
-    rows = in_window(evidence, Kind.COPY)
+def named(evidence: Evidence, kind: Kind, *parts: str) -> Ints:
+    """What a device ran in the steps and has one of these in its name, in small letters: `htod (pageable`."""
+    wanted = [i for i, name in enumerate(evidence.trace.names) if any(part in name.lower() for part in parts)]
+    rows = in_window(evidence, kind)
     return rows[np.isin(evidence.trace.name[rows], wanted)]

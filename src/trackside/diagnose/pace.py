@@ -1,5 +1,4 @@
-"""A traced graph at the program's usual pace: without single hiccups, and without what tracing itself "
-"took."""
+"""A traced graph at the program's usual pace: without single hiccups, and without what tracing took."""
 
 from __future__ import annotations
 

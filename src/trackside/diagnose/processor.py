@@ -9,8 +9,9 @@ from trackside.diagnose.chains import numel
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
-from trackside.diagnose.wording import duration, percent, shape_text
+from trackside.diagnose.wording import percent, shape_text
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 from trackside.trace.edits import Edit, Scale
 
 __all__: list[str] = []

@@ -254,8 +254,7 @@ def _sorted(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None
     said="A tensor is repeated and then combined with one of",
 )
 def _repeat(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
-    """A tensor that is repeated in memory only to be combined with another, which broadcasting does by
-    itself."""
+    """A tensor that is repeated in memory only to be combined with another: broadcasting needs no copy."""
     if evidence.name(rows[place]) not in ("aten::repeat", "aten::tile", "aten::repeat_interleave"):
         return None
     shape = evidence.shape(rows[place])

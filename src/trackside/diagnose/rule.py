@@ -1,5 +1,4 @@
-"""A rule and what it hands in; the list of all rules is filled as the modules of the families are "
-"imported."""
+"""A rule and what it hands in; the modules of the families fill the list of all rules when imported."""
 
 from __future__ import annotations
 
@@ -37,8 +36,10 @@ class Draft:
     confidence: Confidence = "medium"
     diff: str | None = None
     saves: tuple[float, float] | None = None
-    """The estimate and the most, as shares of the step, where the graph of one rank does not hold what the
-    change would save: then there are no edits."""
+    """The estimate and the most, as shares of the step.
+
+    Where the graph of one rank does not hold what the change would save: then there are no edits.
+    """
 
 
 Look = Callable[[Evidence], Iterator[Draft]]

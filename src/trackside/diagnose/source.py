@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from trackside.machine.doctor.script import Call, Script, read_script
+from trackside.machine.doctor.script import Call, Script, parse_script, read_script
+from trackside.profiling.sources import decoded_lines
 from trackside.records.errors import TracksideError
 
 __all__ = ["AnyLoop", "Change", "Source", "read_source"]
@@ -170,13 +171,19 @@ class Source:
         ]
 
 
-def read_source(file: str) -> Source | None:
-    """The file, where it can be read and parsed."""
+def read_source(file: str, lines: Sequence[str] | None = None) -> Source | None:
+    """The file, where it can be read and parsed.
+
+    Args:
+        file: its name.
+        lines: what it held while the program ran; what is on disk now, if left out.
+    """
     path = Path(file)
     try:
-        script = read_script(path)
-        return Source(script, tuple(path.read_text(encoding="utf-8").splitlines()))
-    except (TracksideError, OSError, UnicodeDecodeError):
+        if lines is not None:
+            return Source(parse_script(path, "\n".join(lines)), tuple(lines))
+        return Source(read_script(path), tuple(decoded_lines(path.read_bytes())))
+    except (TracksideError, OSError, SyntaxError, UnicodeDecodeError):
         return None
 
 

@@ -12,10 +12,11 @@ from trackside.diagnose.chains import backward_of
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
-from trackside.diagnose.wording import count, duration, percent
+from trackside.diagnose.wording import count, percent
 from trackside.diagnose.workbench import Ratio
 from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
+from trackside.records.durations import duration
 from trackside.trace.edits import Edit, SetDuration
 from trackside.trace.model import Ints, Kind
 from trackside.trace.timeline import main_thread

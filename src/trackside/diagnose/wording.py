@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["count", "duration", "percent", "shape_text"]
-
-
-def duration(ns: float) -> str:
-    """`830 ns`, `4.2 µs`, `3.1 ms`."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}"
-    return f"{ns:.0f} ns"
+__all__ = ["count", "percent", "shape_text"]
 
 
 def percent(share: float) -> str:

@@ -18,8 +18,20 @@ from typing import Any, Literal
 from trackside.machine.facts import MachineFacts
 from trackside.machine.system_files import Mount, Unknown, parse_mounts, read_text
 
-__all__ = ["Disk", "Fabric", "FileSystem", "Fit", "Profiler", "Surroundings", "find_profiler", "surroundings"]
+__all__ = [
+    "PROFILER_PLACES",
+    "Disk",
+    "Fabric",
+    "FileSystem",
+    "Fit",
+    "Profiler",
+    "Surroundings",
+    "find_profiler",
+    "surroundings",
+]
 
+PROFILER_PLACES = "on PATH, in /usr/local/cuda*/bin or /opt/nvidia"
+"""Where `find_profiler` looks, for messages."""
 _MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
 _LOCAL = frozenset(
     ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "vfat", "exfat", "squashfs", "erofs")
@@ -206,7 +218,7 @@ def _profilers(root: Path, gpus: bool) -> Iterator[Profiler]:
     for name in ("nsys", "ncu", "perf", "py-spy"):
         path = find_profiler(name)
         if path is None:
-            yield Profiler(name, None, None, "not found on PATH, in /usr/local/cuda*/bin or /opt/nvidia")
+            yield Profiler(name, None, None, f"not found {PROFILER_PLACES}")
         elif name == "ncu":
             yield Profiler(name, path, *_gpu_counters(root, gpus))
         elif name == "perf":

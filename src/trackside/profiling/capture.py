@@ -123,9 +123,10 @@ class Capture:
         self._watcher = Watcher(self._look)
         self._compiled = self._repeats = 0
         self._meter: Callable[[], int] | None = None
-        self._asked_whole = bool(asked.get("whole"))
+        self._from_start = bool(asked.get("from_start"))
+        """Whether everything is recorded from the start: what is captured may be over before its windows."""
         self._all_since_ns: int | None = None
-        """While everything is recorded, in case that it is over before there are windows."""
+        """While everything is recorded."""
 
     def begin(self, torch: ModuleType) -> None:
         """Torch has been imported: from now on there are steps."""
@@ -148,7 +149,7 @@ class Capture:
             self._stretches = Stretches(self._limits, now, origin)
             self._safe_point = SafePoint(lambda: self._guarded(self._change_by_time))
             self._watcher.start(_TICK_S)
-        if self._asked_whole:
+        if self._from_start:
             self._size.begin()
             self._recording.begin()
             self._recording.begin_log()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from trackside.machine.surroundings import find_profiler
+from trackside.machine.surroundings import PROFILER_PLACES, find_profiler
 from trackside.profiling.counter_names import COUNTERS, base_name
 from trackside.profiling.launch import launch
 from trackside.profiling.program import Program
@@ -70,7 +70,7 @@ def collect_counters(
     tool = find_profiler("ncu")
     if tool is None:
         return _nothing(
-            "ncu was not found on PATH, in /usr/local/cuda*/bin or /opt/nvidia",
+            f"ncu was not found {PROFILER_PLACES}",
             "install Nsight Compute (it is part of the CUDA toolkit)",
         )
     counters, missing = _known_counters(tool)

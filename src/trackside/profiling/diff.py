@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import TypeVar
 
+from trackside.records.durations import duration
 from trackside.records.profile import Breakdown, Bucket, Finding, Line, ModuleTime, ProfileRecord
 from trackside.records.profile_diff import Change, LineChange, MemoryChange, ProfileDiff
 
@@ -197,7 +198,8 @@ def _verdict(found: ProfileDiff) -> str:
     if found.step is None or not found.step.before_ms:
         return "Steps cannot be compared: one of the profiles has no step times."
     share = found.step.delta_ms / found.step.before_ms
-    times = f"{_ms(found.step.before_ms)} → {_ms(found.step.after_ms or 0.0)} a step"
+    lengths = [duration(1e6 * ms) for ms in (found.step.before_ms, found.step.after_ms or 0.0)]
+    times = f"{' → '.join(lengths)} a step"
     if not found.beyond_spread:
         return f"No difference beyond what steps vary by: {times} ({share:+.1%})."
     word = "faster" if share < 0 else "slower"
@@ -209,9 +211,5 @@ def _verdict(found: ProfileDiff) -> str:
     if same_way:
         most = max(same_way, key=lambda one: abs(one.delta_ms))
         part = "most of it" if 2 * abs(most.delta_ms) > abs(found.step.delta_ms) else "the largest part"
-        said += f", {part} at {most.name} ({most.delta_ms:+.3g} ms)"
+        said += f", {part} at {most.name} ({duration(1e6 * most.delta_ms, signed=True)})"
     return f"{said}."
-
-
-def _ms(value: float) -> str:
-    return f"{value:.4g} ms" if value < 1000 else f"{value:,.0f} ms"

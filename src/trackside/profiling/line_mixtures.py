@@ -31,8 +31,10 @@ class Spans:
 
     stacks: Ints
     anchors: Ints
-    """The stack at the last event before the span that muting leaves in the log. Once muted lines run, their
-    time follows such an event, so it is split by what followed such events before."""
+    """The stack at the last event before the span that muting leaves in the log.
+
+    Once muted lines run, their time follows such an event, so what followed such events before splits it.
+    """
     starts: Ints
     ends: Ints
     charges: Floats

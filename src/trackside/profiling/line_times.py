@@ -155,8 +155,10 @@ class _Walk:
         self._costs = events.costs
         self._far_ns = events.far_ns
         self._frames: list[list[int]] = []
-        """Code, the callers' stack, the frame's own, and whether a line of it was rare: not muted though the
-        code is, sooner or later."""
+        """Code, the callers' stack, the frame's own, and whether it had a rare line.
+
+        A rare line is one that is not muted though its code is, sooner or later.
+        """
         self._group_of = {(mute.code, mute.line): mute.group for mute in events.mutes if mute.line}
         self._silences = sorted((mute.time_ns, mute.code) for mute in events.mutes if not mute.line)
         for code, line in begin:

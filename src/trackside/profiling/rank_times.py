@@ -13,8 +13,9 @@ from trackside.profiling.line_rows import line_rows
 from trackside.profiling.ranks import Awaited, Rank, ranks_named
 from trackside.profiling.record import shown_path, step_in_view
 from trackside.profiling.step_view import device_name
-from trackside.profiling.verdict import duration, ending
+from trackside.profiling.verdict import ending
 from trackside.records.base import Part
+from trackside.records.durations import duration
 from trackside.records.profile import Line, ProgramEnd, RankTimes, Trust
 
 __all__ = [
@@ -66,8 +67,10 @@ class RanksSeen:
     times: list[RankTimes] = field(default_factory=list)
     lines: Mapping[int, Sequence[Line]] = field(default_factory=dict)
     waiting_ms: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    """Of each rank, what it waited for others in each step that all have traced; where windows went by the
-    clock, of one mean step."""
+    """Of each rank, what it waited for others in each step that all have traced.
+
+    Of one mean step, where windows went by the clock.
+    """
     trust: list[Trust] = field(default_factory=list)
 
 
@@ -318,10 +321,11 @@ def _apart(seen: Sequence[RankSeen]) -> list[Trust]:
     ]
     if not apart or max(apart) < _AT_ONCE_MS:
         return []
+    longest = duration(1e6 * max(apart))
     effect = "for so long a rank may have waited for another's tracing to begin or to end"
     return [
         Trust(
-            what=f"windows went by the clock, and began up to {duration(max(apart))} apart on the ranks",
+            what=f"windows went by the clock, and began up to {longest} apart on the ranks",
             effect=effect,
             remedy="longer windows have less of it: --seconds 5",
         )

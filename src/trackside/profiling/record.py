@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,17 @@ from trackside.profiling.line_rows import bucket_rows, line_rows, module_rows
 from trackside.profiling.memory_rows import memory_rows
 from trackside.profiling.step_view import StepView, device_name
 from trackside.profiling.verdict import verdict
-from trackside.records.profile import Finding, Gain, ProfileRecord, ProgramEnd, RankTimes, Trust
+from trackside.records.profile import (
+    Breakdown,
+    Finding,
+    Gain,
+    Kernel,
+    LaneSpans,
+    ProfileRecord,
+    ProgramEnd,
+    RankTimes,
+    Trust,
+)
 from trackside.trace.steps import as_run
 
 __all__ = ["RunFacts", "build_record", "shown_path", "step_in_view"]
@@ -70,20 +80,7 @@ def build_record(
     is_step = captured.steps is None or captured.steps.found_by != "window"
     lines = line_rows(captured, step_ms, shown) if step_ms else []
     buckets = bucket_rows(captured, step_ms) if step_ms else []
-    places = {}
-    if captured.attribution is not None:
-        places = {line: f"{shown(line.file)}:{line.line}" for line in captured.attribution.lines}
-    trust = [*run.trust, *captured.missing, *_window_trust(captured, is_step)]
-    parts = view.breakdown() if view is not None else None
-    kernels, left_out = (
-        view.kernels(captured.attribution, places, run.ceilings) if view is not None else ([], 0)
-    )
-    path: dict[str, float] = {}
-    if view is not None:
-        try:
-            path = view.critical_path()
-        except ValueError as error:
-            trust.append(Trust(what="critical path", effect=f"it could not be found: {error}"))
+    seen = _seen(view, captured, shown, run.ceilings) if view is not None else _Seen()
     sources, source_trust = _sources(captured, shown, run.started_s)
     named = [one.model_copy(update={"file": shown(one.file)}) if one.file else one for one in findings]
     timed = captured.window("A")
@@ -94,7 +91,7 @@ def build_record(
         verdict=verdict(
             step_ms,
             is_step,
-            parts,
+            seen.breakdown,
             lines,
             buckets,
             named,
@@ -108,30 +105,63 @@ def build_record(
         steps=len(captured.steps) if captured.steps is not None else 0,
         steps_found_by=_FOUND_BY[captured.steps.found_by] if captured.steps is not None else "nothing",
         windows=captured.windows,
-        breakdown_ms=parts,
+        breakdown_ms=seen.breakdown,
         attributed_share=captured.attribution.attributed_share if captured.attribution is not None else None,
         program=run.program,
         lines=lines,
         buckets=buckets,
         modules=module_rows(captured, step_ms) if step_ms else [],
-        kernels=kernels,
-        kernels_left_out=left_out,
+        kernels=seen.kernels,
+        kernels_left_out=seen.kernels_left_out,
         findings=named,
         together=together,
-        critical_path=path,
-        timeline=view.timeline() if view is not None else [],
+        critical_path=seen.critical_path,
+        timeline=seen.timeline,
         ranks=run.ranks,
         memory=memory_rows(captured, shown, run.environment),
         ceilings=run.ceilings,
         telemetry=run.telemetry,
         environment=run.environment,
         sources=sources,
-        trust=[*trust, *source_trust],
+        trust=[
+            *run.trust,
+            *captured.missing,
+            *_window_trust(captured, is_step),
+            *seen.trust,
+            *source_trust,
+        ],
         options=run.options,
         started=run.started,
         seconds=run.seconds,
         version=trackside.__version__,
     )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the traced steps show; nothing where there are none."""
+
+    breakdown: Breakdown | None = None
+    kernels: list[Kernel] = field(default_factory=list)
+    kernels_left_out: int = 0
+    critical_path: dict[str, float] = field(default_factory=dict)
+    timeline: list[LaneSpans] = field(default_factory=list)
+    trust: list[Trust] = field(default_factory=list)
+
+
+def _seen(
+    view: StepView, captured: Captured, shown: Callable[[str], str], ceilings: Mapping[str, float]
+) -> _Seen:
+    lines = captured.attribution.lines if captured.attribution is not None else ()
+    places = {line: f"{shown(line.file)}:{line.line}" for line in lines}
+    kernels, left_out = view.kernels(captured.attribution, places, ceilings)
+    path: dict[str, float] = {}
+    trust = []
+    try:
+        path = view.critical_path()
+    except ValueError as error:
+        trust.append(Trust(what="critical path", effect=f"it could not be found: {error}"))
+    return _Seen(view.breakdown(), kernels, left_out, path, view.timeline(), trust)
 
 
 def shown_path(folder: str) -> Callable[[str], str]:

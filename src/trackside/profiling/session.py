@@ -79,19 +79,9 @@ def run_program(
         TracksideError: it cannot be started.
     """
     machine = facts()
-    said: dict[str, Any] = {}
     gpu = gpu_numbered(machine, 0) if machine.gpus else None
     recorder = Recorder(SAMPLES_A_SECOND, gpu_index=gpu)
-
-    def heard(message: dict[str, Any]) -> None:
-        if message["kind"] == "torch":
-            said["torch"] = message.get("version")
-        elif message["kind"] == "trouble":
-            said["trouble"] = message.get("text")
-        elif message["kind"] == "window":
-            recorder.mark(f"window {message.get('name')} over")
-        on_message(message)
-
+    said = _Said(recorder, on_message)
     working = os.getcwd()
     started = datetime.now(UTC)
     began = time.monotonic()
@@ -101,7 +91,7 @@ def run_program(
             CAPTURE,
             asdict(limits) | {"rank_clock": rank_clock},
             folder,
-            on_message=heard,
+            on_message=said.hear,
             stdout=stdout,
             seconds=seconds,
         )
@@ -116,15 +106,34 @@ def run_program(
         started_s=started.timestamp(),
         seconds=time.monotonic() - began,
         folder=working,
-        torch=said.get("torch"),
+        torch=said.torch,
         run_id=run_id,
-        environment=environment(machine, said.get("torch")),
+        environment=environment(machine, said.torch),
         telemetry=telemetry.to_record(),
         ceilings=stored_ceilings(machine, root),
         options={name: value for name, value in options.items() if value is not None},
         trust=[*_run_trust(ended, end, captured, said), *disturbances(telemetry, captured)],
     )
     return Seen(ended, captured, run)
+
+
+class _Said:
+    """What the capture has said, beside handing it on."""
+
+    def __init__(self, recorder: Recorder, on_message: Callable[[dict[str, Any]], None]) -> None:
+        self.torch: str | None = None
+        """The version that the program imported."""
+        self.trouble: str | None = None
+        self._recorder, self._on_message = recorder, on_message
+
+    def hear(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "torch":
+            self.torch = message.get("version")
+        elif message["kind"] == "trouble":
+            self.trouble = message.get("text")
+        elif message["kind"] == "window":
+            self._recorder.mark(f"window {message.get('name')} over")
+        self._on_message(message)
 
 
 def program_end(ended: Ended) -> ProgramEnd:
@@ -138,7 +147,7 @@ def program_end(ended: Ended) -> ProgramEnd:
     return ProgramEnd(exit_code=ended.exit_code, signal=name, seconds=ended.seconds)
 
 
-def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: dict[str, Any]) -> list[Trust]:
+def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: _Said) -> list[Trust]:
     found = []
     if not ended.begun:
         why = ended.trouble or "the interpreter did not load what begins it"
@@ -150,9 +159,9 @@ def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: dict[str
     elif end.signal is not None or end.exit_code:
         found.append(Trust(what="the program", effect=f"it {ending(end)}; this is what was seen until then"))
     # What was written tells it too, unless that is gone.
-    if "trouble" in said and not any(said["trouble"] in one.effect for one in captured.missing):
-        found.append(Trust(what="the capture", effect=f"it ended early: {said['trouble']}"))
-    if ended.begun and "torch" not in said:
+    if said.trouble is not None and not any(said.trouble in one.effect for one in captured.missing):
+        found.append(Trust(what="the capture", effect=f"it ended early: {said.trouble}"))
+    if ended.begun and said.torch is None:
         found.append(
             Trust(
                 what="torch",
@@ -160,7 +169,7 @@ def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: dict[str
                 remedy="profile plain Python with a profiler for it, such as `python -m cProfile`",
             )
         )
-    if ended.begun and not ended.finished and captured.traced is None and "torch" in said:
+    if ended.begun and not ended.finished and captured.traced is None and said.torch is not None:
         found.append(
             Trust(
                 what="the trace",
@@ -169,7 +178,7 @@ def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: dict[str
                 remedy="have it end later, or by itself",
             )
         )
-    elif "torch" in said and not captured.written:
+    elif said.torch is not None and not captured.written:
         effect = "they are gone: something deleted them while the program ran"
         found.append(Trust(what="the capture's files", effect=effect, remedy="set TRACKSIDE_HOME elsewhere"))
     return found

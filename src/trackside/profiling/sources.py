@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Sources", "read_sources"]
+__all__ = ["Sources", "decoded_lines", "read_sources"]
 
 
 @dataclass
@@ -34,14 +34,14 @@ def read_sources(document: Mapping[str, Any]) -> Sources:
             found.why_not[file] = str(one.get("why", "it was not kept"))
             continue
         try:
-            found.lines[file] = _decoded(one["bytes"].encode("latin-1"))
+            found.lines[file] = decoded_lines(one["bytes"].encode("latin-1"))
             found.changed_s[file] = float(one["changed_s"])
         except (SyntaxError, UnicodeDecodeError) as error:
             found.why_not[file] = f"it is not text in the encoding that it names: {error}"
     return found
 
 
-def _decoded(data: bytes) -> list[str]:
+def decoded_lines(data: bytes) -> list[str]:
     """As Python reads it: UTF-8, or what its first lines say."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     # Not splitlines, which breaks lines where Python does not.

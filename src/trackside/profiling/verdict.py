@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trackside.records.durations import duration
 from trackside.records.profile import Breakdown, Bucket, Finding, Line, ProgramEnd
 
-__all__ = ["duration", "ending", "verdict"]
+__all__ = ["ending", "verdict"]
 
 _DOING = {
     "compute": "computing",
@@ -52,7 +53,8 @@ def verdict(
     if step_ms is None:
         return _nothing(program, torch)
     doing = _DOING if device else _DOING | {"host": "outside of operators"}
-    text = f"A step takes {duration(step_ms)}" if is_step else f"In the {duration(step_ms)} that were traced"
+    length = duration(1e6 * step_ms)
+    text = f"A step takes {length}" if is_step else f"In the {length} that were traced"
     if parts is not None:
         shares = {name: part / step_ms for name, part in parts.model_dump(by_alias=True).items()}
         most = max(shares, key=lambda name: shares[name])
@@ -66,7 +68,8 @@ def verdict(
     if findings:
         first = findings[0]
         place = f" ({first.file}:{first.line})" if first.file else ""
-        return f"{text}. First: {_lowered(first.title)}{place}, about {first.gain.mid:.0%} of the step."
+        # The title as it is: it may begin with a name (Adam, Python's, TF32), and no rule tells which do.
+        return f"{text}. First: {first.title}{place}, about {first.gain.mid:.0%} of the step."
     largest = max(buckets, key=lambda bucket: bucket.share, default=None)
     if largest is not None and largest.share > (lines[0].share if lines else 0.0):
         return f"{text}; {_BUCKETS[largest.name]} {largest.share:.0%}."
@@ -79,25 +82,10 @@ def verdict(
 def ending(program: ProgramEnd) -> str:
     """`ended with exit code 1 after 3.2 s`."""
     how = f"was ended by {program.signal}" if program.signal else f"ended with exit code {program.exit_code}"
-    return f"{how} after {program.seconds:.3g} s"
-
-
-def duration(ms: float) -> str:
-    """Three digits, and the unit that suits."""
-    for unit, factor in (("s", 1e-3), ("ms", 1.0), ("µs", 1e3)):
-        if ms * factor >= 1 or unit == "µs":
-            break
-    value = ms * factor
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{how} after {duration(1e9 * program.seconds)}"
 
 
 def _nothing(program: ProgramEnd, torch: bool) -> str:
     if not torch:
         return f"The program did not import torch, so no step was seen; it {ending(program)}."
     return f"No step was seen; the program {ending(program)}."
-
-
-def _lowered(title: str) -> str:
-    """As it goes on within a sentence; names stay as they are."""
-    first, _, rest = title.partition(" ")
-    return f"{first.lower() if first[1:].islower() else first} {rest}".strip()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trackside.records.durations import duration
 from trackside.records.errors import printable
 from trackside.report.sparkline import telemetry_rows
 
@@ -127,112 +129,13 @@ def _error(rms: float | None) -> str:
 
 
 def _evidence(record: dict[str, Any], console: Console) -> None:
-    rows: list[tuple[str, str]] = []
-    base, cand = record["timings"].get("baseline", {}), record["timings"].get("candidate", {})
-    commands = _compares_commands(record)
-    names = {
-        "device": "cold cache, device" if record["environment"].get("device", "cpu") != "cpu" else "time",
-        "hot": "hot, launch included",
-        "wall": "wall time of a run" if commands else "wall, with sync",
-        "cpu": "CPU time of a run",
-    }
-    for series, name in names.items():
-        if (
-            series in base
-            and series in cand
-            and not (series == "wall" and base[series] == base.get("device"))
-        ):
-            rows.append(
-                (
-                    name,
-                    f"{duration(base[series]['p50_us'])} → {duration(cand[series]['p50_us'])}   p99 "
-                    f"{duration(base[series]['p99_us'])} → "
-                    f"{duration(cand[series]['p99_us'])}   n {base[series]['n']}, {cand[series]['n']}",
-                )
-            )
-    speed, statistics = record["speedup"], record["statistics"]
-    if speed is not None and speed["bounded"] is not None and not commands:
-        rows.append(
-            (
-                "judge's clock",
-                f"at least {speed['bounded_low']:.2f}× ({speed['bounded']:.2f}× in the middle), by a clock "
-                f"that no candidate can reach; a liar could hide {duration(speed['lie_us'])} a call",
-            )
-        )
-    if statistics:
-        rows.append(
-            (
-                "statistics",
-                f"{statistics['pairs']} {'blocks' if commands else 'worker pairs'}, "
-                f"{statistics['quads_kept']} of {statistics['quads']} quads kept, "
-                f"{'a run' if commands else _calls(statistics['calls_per_slot'])} a slot, "
-                f"threshold ±{statistics['delta']:.1%}"
-                + ("; host-bound: launches could not be hidden" if statistics.get("host_bound") else ""),
-            )
-        )
-    if statistics:
-        # Of a run that timed nothing, how quiet the machine was decides nothing.
-        rows += telemetry_rows(record.get("telemetry") or {})
-    accuracy = record["accuracy"]
-    outputs = [o for o in accuracy.get("outputs", []) if o["candidate"]]
-    # The good calls before a bad one are no evidence of anything.
-    if outputs and record["verdict"] != "rejected":
-        # A record holds no infinity: where an error is one, there is null.
-        worst = max(outputs, key=lambda o: math.inf if (e := o["candidate"]["rms"]) is None else e)
-        rows.append(
-            (
-                "accuracy",
-                f"{worst['path']}: rms {_error(worst['candidate']['rms'])}, baseline "
-                f"{_error(worst['baseline']['rms'])}, against {accuracy['oracle']}",
-            )
-        )
-        probes = [k for k, v in accuracy["probes"].items() if v == "passed"]
-        rows.append(
-            (
-                "",
-                f"{_calls(accuracy['checked_calls'])} checked"
-                + (
-                    f", {accuracy['screened_calls']} of {statistics['candidate_calls']} timed ones compared "
-                    "with the baseline's"
-                    if statistics and "screened_calls" in accuracy
-                    else ""
-                )
-                + f"; probes passed: {', '.join(probes) or 'none'}",
-            )
-        )
-    for output in accuracy.get("files", []):
-        if output["bytes"]:
-            close = output["largest_relative_difference"]
-            same = "the same bytes" if output["identical"] else f"numbers within {close:.1e}"
-            rows.append(("output", f"{output['path']}: {accuracy['checked_calls']} runs compared, {same}"))
-    floor = record["floor"]
-    if floor and floor.get("candidate_over_floor"):
-        rows.append(
-            (
-                "physical floor",
-                f"{floor['candidate_over_floor']:.1f} times the least possible: "
-                f"{duration(floor['seconds'] * 1e6)} for {_floor_reason(floor)}",
-            )
-        )
-    memory = record["memory"]
-    if memory:
-        kind = "device" if memory["baseline"]["device"] else "host"
-        if memory["baseline"][kind] and memory["candidate"][kind]:
-            rows.append(
-                (
-                    f"peak {kind} memory",
-                    f"{memory['baseline'][kind] / 2**20:.0f} MiB → "
-                    f"{memory['candidate'][kind] / 2**20:.0f} MiB",
-                )
-            )
-    if record["timings"].get("break_even_calls") and cand["build_s"] - base["build_s"] > _WORTH_TELLING_S:
-        rows.append(
-            (
-                "build",
-                f"{base['build_s']:.1f} s → {cand['build_s']:.1f} s; pays back after "
-                f"{record['timings']['break_even_calls']:,} calls",
-            )
-        )
+    rows = [
+        *_time_rows(record),
+        *_statistics_rows(record),
+        *_accuracy_rows(record),
+        *_file_rows(record["accuracy"]),
+        *_resource_rows(record),
+    ]
     table = Table(box=None, show_header=False, padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
@@ -240,6 +143,104 @@ def _evidence(record: dict[str, Any], console: Console) -> None:
         table.add_row(name, Text(value))
     if rows:
         console.print(table)
+
+
+def _time_rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    base, cand = record["timings"].get("baseline", {}), record["timings"].get("candidate", {})
+    names = {
+        "device": "cold cache, device" if record["environment"].get("device", "cpu") != "cpu" else "time",
+        "hot": "hot, launch included",
+        "wall": "wall time of a run" if _compares_commands(record) else "wall, with sync",
+        "cpu": "CPU time of a run",
+    }
+    for series, name in names.items():
+        first, second = base.get(series), cand.get(series)
+        if first is None or second is None or (series == "wall" and first == base.get("device")):
+            continue
+        yield (
+            name,
+            f"{_us(first['p50_us'])} → {_us(second['p50_us'])}   p99 {_us(first['p99_us'])} → "
+            f"{_us(second['p99_us'])}   n {first['n']}, {second['n']}",
+        )
+
+
+def _statistics_rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    speed, statistics = record["speedup"], record["statistics"]
+    commands = _compares_commands(record)
+    if speed is not None and speed["bounded"] is not None and not commands:
+        yield (
+            "judge's clock",
+            f"at least {speed['bounded_low']:.2f}× ({speed['bounded']:.2f}× in the middle), by a clock "
+            f"that no candidate can reach; a liar could hide {_us(speed['lie_us'])} a call",
+        )
+    # Of a run that timed nothing, how quiet the machine was decides nothing.
+    if not statistics:
+        return
+    yield (
+        "statistics",
+        f"{statistics['pairs']} {'blocks' if commands else 'worker pairs'}, "
+        f"{statistics['quads_kept']} of {statistics['quads']} quads kept, "
+        f"{'a run' if commands else _calls(statistics['calls_per_slot'])} a slot, "
+        f"threshold ±{statistics['delta']:.1%}"
+        + ("; host-bound: launches could not be hidden" if statistics.get("host_bound") else ""),
+    )
+    yield from telemetry_rows(record.get("telemetry") or {})
+
+
+def _accuracy_rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    accuracy, statistics = record["accuracy"], record["statistics"]
+    outputs = [o for o in accuracy.get("outputs", []) if o["candidate"]]
+    # The good calls before a bad one are no evidence of anything.
+    if not outputs or record["verdict"] == "rejected":
+        return
+    # A record holds no infinity: where an error is one, there is null.
+    worst = max(outputs, key=lambda o: math.inf if (e := o["candidate"]["rms"]) is None else e)
+    yield (
+        "accuracy",
+        f"{worst['path']}: rms {_error(worst['candidate']['rms'])}, baseline "
+        f"{_error(worst['baseline']['rms'])}, against {accuracy['oracle']}",
+    )
+    screened = ""
+    if statistics and "screened_calls" in accuracy:
+        screened = (
+            f", {accuracy['screened_calls']} of {statistics['candidate_calls']} timed ones compared with the "
+            "baseline's"
+        )
+    probes = [name for name, outcome in accuracy["probes"].items() if outcome == "passed"]
+    checked = _calls(accuracy["checked_calls"])
+    yield "", f"{checked} checked{screened}; probes passed: {', '.join(probes) or 'none'}"
+
+
+def _file_rows(accuracy: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for output in accuracy.get("files", []):
+        if output["bytes"]:
+            close = output["largest_relative_difference"]
+            same = "the same bytes" if output["identical"] else f"numbers within {close:.1e}"
+            yield "output", f"{output['path']}: {accuracy['checked_calls']} runs compared, {same}"
+
+
+def _resource_rows(record: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What the physics allows, memory, and what building costs."""
+    floor, memory, timings = record["floor"], record["memory"], record["timings"]
+    if floor and floor.get("candidate_over_floor"):
+        yield (
+            "physical floor",
+            f"{floor['candidate_over_floor']:.1f} times the least possible: "
+            f"{duration(1e9 * floor['seconds'])} for {_floor_reason(floor)}",
+        )
+    if memory:
+        kind = "device" if memory["baseline"]["device"] else "host"
+        before, after = memory["baseline"][kind], memory["candidate"][kind]
+        if before and after:
+            yield f"peak {kind} memory", f"{before / 2**20:.0f} MiB → {after / 2**20:.0f} MiB"
+    if timings.get("break_even_calls"):
+        before, after = timings["baseline"]["build_s"], timings["candidate"]["build_s"]
+        if after - before > _WORTH_TELLING_S:
+            yield (
+                "build",
+                f"{duration(1e9 * before)} → {duration(1e9 * after)}; pays back after "
+                f"{timings['break_even_calls']:,} calls",
+            )
 
 
 def _checks(record: dict[str, Any], console: Console) -> None:
@@ -330,13 +331,8 @@ def explain(check: Any, result: dict[str, Any] | None, console: Console) -> None
             console.print(Text(f"             {name}: {value}"))
 
 
-def duration(microseconds: float) -> str:
-    """A time with three significant digits and a unit that fits."""
-    for limit, factor, unit in ((1e3, 1, "µs"), (1e6, 1e-3, "ms"), (float("inf"), 1e-6, "s")):
-        if microseconds < limit:
-            value = microseconds * factor
-            return f"{value:.3g} {unit}" if value < 100 else f"{value:.0f} {unit}"
-    raise AssertionError
+def _us(microseconds: float) -> str:
+    return duration(1e3 * microseconds)
 
 
 def _floor_reason(floor: dict[str, Any]) -> str:

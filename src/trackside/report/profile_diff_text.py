@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trackside.records.durations import duration
 from trackside.records.errors import printable
 from trackside.report.sizes import told_bytes
 
@@ -34,7 +35,7 @@ def render(record: dict[str, Any], console: Console) -> None:
     step = record["step"]
     least = _LEAST_SHARE * step["before_ms"] if step else 0.0
     if record["breakdown"]:
-        _table("a step, in ms", record["breakdown"], console, bold=step)
+        _table("a step", record["breakdown"], console, bold=step)
     for key, title in _PARTS:
         shown = [one for one in record[key] if abs(one["delta_ms"]) >= least]
         if shown:
@@ -103,7 +104,7 @@ def _row(change: dict[str, Any]) -> list[Text]:
         Text(f"  {_label(change)}"),
         Text(_ms(change["before_ms"])),
         Text(_ms(change["after_ms"])),
-        Text(f"{delta:+.3f}" if delta else "0", style=style),
+        Text(duration(1e6 * delta, signed=True), style=style),
     ]
 
 
@@ -121,4 +122,4 @@ def _short(file: str) -> str:
 
 
 def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return "–" if value is None else duration(1e6 * value)

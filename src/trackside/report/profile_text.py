@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from trackside.records.durations import duration
 from trackside.records.errors import printable
 from trackside.report.sizes import told_bytes
 
@@ -284,11 +285,7 @@ def _short_place(place: str, most: int = _PLACE) -> str:
 
 
 def _ms(ms: float) -> str:
-    if ms >= 1000:
-        return f"{ms / 1000:.3g} s"
-    if ms >= 100:
-        return f"{ms:.0f} ms"
-    return f"{ms:.3g} ms" if ms >= 1 else f"{ms * 1000:.3g} µs"
+    return duration(1e6 * ms)
 
 
 def _share(share: float) -> str:

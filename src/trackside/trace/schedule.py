@@ -23,8 +23,10 @@ class Schedule:
     makespan_ns: int
     """The last end."""
     step_ns: float
-    """Time of a step once steps follow each other: from the first step's end to the last's, by the steps
-    between. The makespan, where the graph does not tell its steps."""
+    """Time of a step once steps follow each other; the makespan, where the graph does not tell its steps.
+
+    From the first step's end to the last's, by the steps between.
+    """
 
 
 @dataclass(frozen=True)

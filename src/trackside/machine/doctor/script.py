@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from trackside.records.errors import TracksideError
 
-__all__ = ["Argument", "Call", "Function", "Loop", "Script", "read_script"]
+__all__ = ["Argument", "Call", "Function", "Loop", "Script", "parse_script", "read_script"]
 
 _MOST_BYTES = 16 << 20
 """No script is longer; what is was not written by a person."""
@@ -367,11 +367,21 @@ def read_script(path: Path) -> Script:
                 f"{path} is no file, or one of more than {_MOST_BYTES >> 20} MiB",
                 "name a Python file",
             )
-        return Script(path, ast.parse(path.read_bytes(), str(path)))
+        return parse_script(path, path.read_bytes())
     except OSError as error:
         raise TracksideError(
             "not-found", f"cannot read {path}: {error.strerror}", "name a Python file that exists"
         ) from error
+
+
+def parse_script(path: Path, text: str | bytes) -> Script:
+    """What a file holds, or held, without a look at the disk.
+
+    Raises:
+        TracksideError: where it is no Python.
+    """
+    try:
+        return Script(path, ast.parse(text, str(path)))
     # Python's parser says so where expressions are nested too deeply for it.
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""

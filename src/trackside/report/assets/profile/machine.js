@@ -132,7 +132,7 @@ const commandLike = (text) => /^(trackside|pip|python|sudo|nvidia-smi|export) /.
 function environmentSection() {
   const rows = [
     ["command", list(record.command).join(" ")], ["run", record.run_id], ["device", record.device === "cpu" ? "CPU" : record.device], ["started", record.started],
-    ["took", number(record.seconds) === null ? null : `${three(record.seconds)} s`], ["trackside", record.version], ["steps found by", record.steps_found_by],
+    ["took", number(record.seconds) === null ? null : ms(1000 * record.seconds)], ["trackside", record.version], ["steps found by", record.steps_found_by],
     ...flat(table(record.environment)),
     ...flat(table(record.options)).map(([name, value]) => [`option ${name}`, value]),
     ...Object.entries(table(record.ceilings)).filter(([, value]) => number(value) !== null).map(([name, value]) =>

@@ -21,7 +21,7 @@ function header() {
 }
 
 function ending(end) {
-  const after = `after ${three(number(end.seconds) || 0)} s`;
+  const after = `after ${ms(1000 * (number(end.seconds) || 0))}`;
   let text = null;
   if (end.signal) text = `The program was ended by ${end.signal} ${after}.`;
   else if (number(end.exit_code) !== null && end.exit_code !== 0) text = `The program ended with exit code ${end.exit_code} ${after}.`;

@@ -84,11 +84,17 @@ function three(value) {
 const NB = "\u00a0";
 const unbroken = (text) => String(text).replace(/(\d) (?=(%|s|ms|µs|[kMGTP]?B|[TGP]?FLOP)(\W|$))/g, `$1${NB}`);
 
+// As records/durations.py writes them, so that a page and a terminal say the same.
+const UNITS = [["s", 1000], ["ms", 1], ["µs", 1e-3], ["ns", 1e-6]];
 function ms(value) {
   if (number(value) === null) return "unknown";
-  if (value >= 1000) return `${three(value / 1000)}${NB}s`;
-  if (value >= 0.1 || value === 0) return `${three(value)}${NB}ms`;
-  return `${three(value * 1000)}${NB}µs`;
+  if (value === 0) return `0${NB}ms`;
+  const size = Math.abs(value);
+  const rounded = Number(size.toPrecision(3));
+  const [unit, factor] = UNITS.find((one) => rounded >= one[1]) || UNITS[3];
+  const figure = size / factor;
+  const digits = figure >= 99.95 || unit === "ns" ? figure.toFixed(0) : String(Number(figure.toPrecision(3)));
+  return `${value < 0 ? "-" : ""}${digits}${NB}${unit}`;
 }
 
 function percent(share) {
