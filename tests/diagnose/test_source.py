@@ -85,3 +85,20 @@ def test_a_file_that_is_no_python_is_no_source(tmp_path: Path) -> None:
     assert read_source(str(tmp_path / "x.py")) is None
     assert read_source("x.py", ["def"]) is None
     assert read_source(str(tmp_path / "none.py")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "keeps"),
+    [
+        ("y = [row @ w for row in x]", True),
+        ("y = [row @ model.w for row in x]", True),
+        ("y = [x[i] @ w[i] for i in range(9)]", False),
+        ("y = [torch.mm(part, w) for part in x]", True),
+        ("y = [torch.matmul(a, b) for a, b in pairs]", False),
+        ("y = [f(row) for row in x]", False),
+    ],
+)
+def test_a_loop_of_products_keeps_the_matrix_behind_them(text: str, keeps: bool, tmp_path: Path) -> None:
+    found = source(tmp_path, f"import torch\n{text}\n")
+    (loop,) = found.loops(2)
+    assert found.keeps_second_factor(loop, 2) is keeps

@@ -90,9 +90,9 @@ def profile(
         float | None, typer.Option(help="Length of each window, also where there are no steps.")
     ] = None,
     max_trace: Annotated[
-        int,
-        typer.Option(metavar="MB", min=1, help="Largest trace; windows end early for it."),
-    ] = 500,
+        int | None,
+        typer.Option(metavar="MB", min=1, help="Largest trace (default 500): windows end early for it."),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(help="End the program after so many seconds; the exit code is then 124.")
     ] = None,
@@ -122,7 +122,7 @@ def profile(
     from trackside.profiling.rank_run import gathered
     from trackside.profiling.ranks import Meeting, rank_here
     from trackside.profiling.session import run_program
-    from trackside.profiling.windows import Limits
+    from trackside.profiling.windows import MAX_TRACE, Limits
     from trackside.store.runs import RunStore
 
     target, arguments = (
@@ -134,7 +134,8 @@ def profile(
         raise TracksideError("not-found", f"there is no file {target}", "trackside profile SCRIPT [ARGS]")
     store = RunStore()
     rank = rank_here(os.environ)
-    limits = Limits(warmup, steps, seconds, rank is not None, max_trace * 1_000_000)
+    most = MAX_TRACE if max_trace is None else max_trace * 1_000_000
+    limits = Limits(warmup, steps, seconds, rank is not None, most)
     stdout = _STDERR if as_json else None
     if rank is not None and counters:
         raise TracksideError(

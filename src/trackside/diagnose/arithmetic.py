@@ -32,7 +32,10 @@ _PRODUCTS = frozenset(
     {"aten::matmul", "aten::bmm", "aten::mm", "aten::linear", "aten::addmm", "aten::baddbmm", "aten::einsum"}
 )
 _INNER_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
+_LOOPED = frozenset({"aten::matmul", "aten::mm", "aten::linear"})
 _FEWEST_PRODUCTS = 8
+# A product is small with so many multiplications on a processor, or so much time on a device.
+_SMALL_WORK, _SMALL_NS = 1 << 22, 20_000
 # Half of the bytes, where nothing was timed.
 _USUAL_SINGLE = Ratio(0.5, 0.5)
 
@@ -95,8 +98,8 @@ def _single_ratio(evidence: Evidence, products: Sequence[int]) -> Ratio:
 
 @rule("looped-products", "arithmetic", item="pytorch.python-loops")
 def looped_products(evidence: Evidence) -> Iterator[Draft]:
-    """Many small products of like matrices in a loop, where one batched product would do."""
-    rows = [row for row in evidence.forward_ops if evidence.name(row) in ("aten::matmul", "aten::mm")]
+    """Many small products of like matrices in a loop, where one product would do."""
+    rows = [row for row in evidence.forward_ops if evidence.name(row) in _LOOPED]
     for line, products in evidence.by_line(rows).items():
         source = evidence.source(line)
         loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
@@ -105,15 +108,16 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
             continue
         left, right = evidence.shape(products[0]), evidence.shape(products[0], 1)
         alike = all((evidence.shape(row), evidence.shape(row, 1)) == (left, right) for row in products)
-        if not alike or len(left) != 2 or len(right) != 2:
+        if not alike or len(left) not in (1, 2) or len(right) != 2:
             continue
-        kind, times = evidence.type(products[0]), round(per_step)
-        match = Match(
-            rows=tuple(products),
-            tensors=(tensor_text((times, *left), kind), tensor_text((times, *right), kind)),
-            old=f"torch.stack([a[i] @ b[i] for i in range({times})])",
-            new="torch.bmm(a, b)",
-        )
+        if not _is_small(evidence, products):
+            continue
+        times = round(per_step)
+        linear = {evidence.name(row) for row in products} == {"aten::linear"}
+        same = linear or source.keeps_second_factor(loops[0], line.line)
+        if not same and len(left) != 2:
+            continue
+        match = _at_once(tuple(products), times, left, right, evidence.type(products[0]), same, linear)
         ratio = bench(evidence, match, grads=bool(backward_of(evidence, products)))
         own = {line, *(Line(line.file, loop.lineno) for loop in loops[:1])}
         inner = [row for row in evidence.forward_ops if evidence.places.caller(row) in own]
@@ -129,15 +133,52 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
                 "step; with what "
                 f"is around them they take {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
-                f"One batched product was measured here to take {ratio}.",
+                f"One product for all was measured here to take {ratio}.",
             ],
-            fix="Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks.",
+            fix="Multiply all at once: the matrix behind is the same in every turn, so the call can have all "
+            "that the loop goes over."
+            if same
+            else "Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks.",
             edits=[
                 *evidence.shrunk([*inner, *back], ratio),
                 *evidence.python_shrunk(own, ratio.host),
             ],
             confidence="high" if ratio.computing < 0.5 else "medium",
         )
+
+
+def _is_small(evidence: Evidence, products: Sequence[int]) -> bool:
+    """Whether calling a product matters beside computing it: a batch of a loop over batches is not small."""
+    if evidence.has_device:
+        device = np.intersect1d(evidence.closure(products), evidence.trace.on_device)
+        return float(evidence.trace.duration[device].sum()) <= _SMALL_NS * len(products)
+    left, right = evidence.shape(products[0]), evidence.shape(products[0], 1)
+    return numel(left) * numel(right) // left[-1] <= _SMALL_WORK
+
+
+def _at_once(
+    rows: tuple[int, ...],
+    times: int,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    kind: str,
+    same: bool,
+    linear: bool,
+) -> Match:
+    """Products of a loop against one; `same` where all have one matrix behind them."""
+    stacks = tensor_text((times, *left), kind)
+    if linear:
+        each, new = "F.linear(a[i], b)", "F.linear(a, b)"
+    elif same:
+        each, new = "a[i] @ b", "a @ b"
+    else:
+        each, new = "a[i] @ b[i]", "torch.bmm(a, b)"
+    return Match(
+        rows=rows,
+        tensors=(stacks, tensor_text(right if same else (times, *right), kind)),
+        old=f"torch.stack([{each} for i in range({times})])",
+        new=new,
+    )
 
 
 @rule("copy-before-product", "arithmetic", item="pytorch.channels-last")

@@ -133,6 +133,23 @@ class Source:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         )
 
+    def keeps_second_factor(self, loop: AnyLoop, line: int) -> bool:
+        """Whether the product on a line has one and the same matrix behind it in every turn of a loop."""
+        changed = self.changes_in(loop)
+        factors = [
+            node.right
+            for node in self.nodes_on(line)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+        ]
+        factors += [
+            call.node.args[1] for call in self.torch_calls_on(line, "matmul", "mm") if len(call.node.args) > 1
+        ]
+        return bool(factors) and not any(
+            isinstance(node, ast.Name) and node.id in changed
+            for factor in factors
+            for node in ast.walk(factor)
+        )
+
     def diff(self, changes: Sequence[Change]) -> str | None:
         """The file with these changes, against the file, as `patch` reads it."""
         lines = [line + "\n" for line in self.lines]
