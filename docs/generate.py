@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 
@@ -42,9 +44,46 @@ def options() -> str:
     return "\n".join(lines)
 
 
+def gains() -> str:
+    """Predicted gains against those that compare measured, from the newest results of each device."""
+    lines = []
+    for kind in ("cpu", "cuda"):
+        found = sorted((HERE.parent / "benchmarks" / "results").glob(f"*-{kind}/gains.json"))
+        if not found:
+            continue
+        result = json.loads(found[-1].read_text(encoding="utf-8"))
+        machine = result["machine"]
+        name = ", ".join(machine["gpus"]) if kind == "cuda" else f"{machine['cpu']}, one thread"
+        rows = result["data"]["rows"]
+        inside = sum(row["inside"] for row in rows)
+        lines += [
+            f"**{name}** ({result['date'][:10]}): {inside} of {len(rows)} inside.",
+            "",
+            "| program | rule | predicted | realised | |",
+            "|---|---|---|---|---|",
+            *(_gain_row(row) for row in rows),
+            "",
+        ]
+    return "\n".join(lines) if lines else "Nothing has been measured yet.\n"
+
+
+def _gain_row(row: dict[str, Any]) -> str:
+    gain, realised = row["gain"], row["realised"]
+    told = f"{gain['low']:.0%} to {gain['high']:.0%}" if gain else "nothing"
+    seen = (
+        f"{realised:.1%} [{row['realised_low']:.1%}, {row['realised_high']:.1%}]"
+        if realised is not None
+        else row["verdict"]
+    )
+    return (
+        f"| {row['pair']} | `{row['rule']}` | {told} | {seen} | {'inside' if row['inside'] else 'outside'} |"
+    )
+
+
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "checks": ("verdicts.md", checks),
     "options": ("compare.md", options),
+    "gains": ("profile.md", gains),
 }
 """Name of the markers in a page -> the page, and what belongs between them."""
 

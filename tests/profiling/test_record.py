@@ -12,7 +12,7 @@ from trackside.profiling.attribution import BUCKETS, Attribution, LineTime
 from trackside.profiling.captured import Captured
 from trackside.profiling.existing_trace import seen_trace
 from trackside.profiling.line_stacks import Line
-from trackside.profiling.record import RunFacts, build_record
+from trackside.profiling.record import RunFacts, build_record, shown_path
 from trackside.profiling.sources import Sources
 from trackside.records.errors import TracksideError
 from trackside.records.profile import Finding, Gain, ProfileRecord, ProgramEnd, WindowTimes
@@ -189,3 +189,16 @@ def test_an_existing_trace_gives_all_but_true_times_and_lines(tmp_path: Path) ->
         (tmp_path / "no.json").write_text(text)
         with pytest.raises(TracksideError, match=why):
             seen_trace(tmp_path / "no.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/home/me/work/model.py", "model.py"),
+        ("/home/me/work/../lib/model.py", "../lib/model.py"),
+        ("/usr/lib/model.py", "/usr/lib/model.py"),
+        ("<ipython-input-3>", "<ipython-input-3>"),
+    ],
+)
+def test_files_are_named_from_where_the_program_was_started(file: str, shown: str) -> None:
+    assert shown_path("/home/me/work")(file) == shown

@@ -165,12 +165,16 @@ def _seen(
 
 
 def shown_path(folder: str) -> Callable[[str], str]:
-    """How files are named: from the folder where the program was started, else in full."""
-    inside = os.path.join(os.path.realpath(folder), "")
+    """How files are named: from the folder where the program was started, or in full if that is shorter."""
+    here = os.path.realpath(folder)
 
     def shown(file: str) -> str:
+        # A cell of a notebook is no file.
+        if file.startswith("<"):
+            return file
         real = os.path.realpath(os.path.join(folder, file))
-        return real[len(inside) :] if real.startswith(inside) else file
+        inside = os.path.relpath(real, here)
+        return inside if not inside.startswith("..") else min(inside, real, key=len)
 
     return shown
 
