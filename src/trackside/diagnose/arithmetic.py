@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +18,7 @@ from trackside.diagnose.chains import (
 )
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.source import Change
+from trackside.diagnose.source import AnyLoop, Change, Source
 from trackside.diagnose.wording import count, percent, shape_text
 from trackside.diagnose.workbench import Ratio
 from trackside.profiling.line_stacks import Line
@@ -95,7 +96,7 @@ def _single_ratio(evidence: Evidence, products: Sequence[int]) -> Ratio:
 
 @rule("looped-products", "arithmetic", item="pytorch.python-loops")
 def looped_products(evidence: Evidence) -> Iterator[Draft]:
-    """Many small products of like matrices in a loop, where one batched product would do."""
+    """Many small products in a loop, of like matrices or of vectors with one matrix, where one would do."""
     rows = [row for row in evidence.forward_ops if evidence.name(row) in ("aten::matmul", "aten::mm")]
     for line, products in evidence.by_line(rows).items():
         source = evidence.source(line)
@@ -105,14 +106,19 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
             continue
         left, right = evidence.shape(products[0]), evidence.shape(products[0], 1)
         alike = all((evidence.shape(row), evidence.shape(row, 1)) == (left, right) for row in products)
-        if not alike or len(left) != 2 or len(right) != 2:
+        at_once = len(left) == 1 and _same_right(source, line, loops[0])
+        if not alike or len(right) != 2 or (len(left) != 2 and not at_once):
             continue
         kind, times = evidence.type(products[0]), round(per_step)
+        one = "b" if at_once else "b[i]"
         match = Match(
             rows=tuple(products),
-            tensors=(tensor_text((times, *left), kind), tensor_text((times, *right), kind)),
-            old=f"torch.stack([a[i] @ b[i] for i in range({times})])",
-            new="torch.bmm(a, b)",
+            tensors=(
+                tensor_text((times, *left), kind),
+                tensor_text(right if at_once else (times, *right), kind),
+            ),
+            old=f"torch.stack([a[i] @ {one} for i in range({times})])",
+            new="a @ b" if at_once else "torch.bmm(a, b)",
         )
         ratio = bench(evidence, match, grads=bool(backward_of(evidence, products)))
         own = {line, *(Line(line.file, loop.lineno) for loop in loops[:1])}
@@ -129,15 +135,31 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
                 "step; with what "
                 f"is around them they take {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
-                f"One batched product was measured here to take {ratio}.",
+                f"One {'product for all' if at_once else 'batched product'} was measured here to take "
+                f"{ratio}.",
             ],
-            fix="Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks.",
+            fix="Multiply all rows at once: `x @ weight` in place of `row @ weight` for each row of x."
+            if at_once
+            else "Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks.",
             edits=[
                 *evidence.shrunk([*inner, *back], ratio),
                 *evidence.python_shrunk(own, ratio.host),
             ],
             confidence="high" if ratio.computing < 0.5 else "medium",
         )
+
+
+def _same_right(source: Source, line: Line, loop: AnyLoop) -> bool:
+    """Whether the products on a line have a right side that no turn of the loop changes."""
+    given = source.changes_in(loop)
+    sides = [
+        node.right
+        for node in source.nodes_on(line.line)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+    ]
+    return bool(sides) and not any(
+        isinstance(node, ast.Name) and node.id in given for side in sides for node in ast.walk(side)
+    )
 
 
 @rule("copy-before-product", "arithmetic", item="pytorch.channels-last")
