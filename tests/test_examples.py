@@ -101,8 +101,9 @@ def test_a_profile_of_the_slow_training_finds_its_loop(tmp_path: Path) -> None:
     record = json.loads(done.stdout)
     places = {finding["line"]: finding for finding in record["findings"]}
     loop = next(n for n, text in enumerate(script.read_text().split("\n"), 1) if "for row in x" in text)
-    assert loop in places
-    assert places[loop]["gain"]["low"] > 0
+    # One product of all rows was timed here, derivatives included: the step has mostly these.
+    assert places[loop]["id"] == "looped-products"
+    assert places[loop]["gain"]["low"] > 0.1
     assert record["breakdown_ms"]["compute"] > 0
 
 

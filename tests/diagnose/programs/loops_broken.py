@@ -7,6 +7,7 @@ layer = torch.nn.Linear(64, 64)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.01, fused=True)
 rows = torch.randn(300, 64)
 weights = torch.rand(40, 24, 24)
+mixing = torch.rand(64, 64)
 for _ in range(22):
     hidden = layer(rows)
     scaled = torch.empty_like(rows)
@@ -22,7 +23,8 @@ for _ in range(22):
     products = []
     for i in range(40):
         products.append(weights[i] @ weights[i])  # problem: looped-products
-    loss = hidden.square().mean() + 0.0 * (scaled.sum() + grown.sum() + largest + total.sum())
+    mixed = torch.stack([row @ mixing for row in rows])  # problem: looped-products
+    loss = hidden.square().mean() + 0.0 * (scaled.sum() + grown.sum() + largest + total.sum() + mixed.sum())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

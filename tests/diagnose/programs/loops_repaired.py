@@ -7,6 +7,7 @@ layer = torch.nn.Linear(64, 64)
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.01, fused=True)
 rows = torch.randn(300, 64)
 weights = torch.rand(40, 24, 24)
+mixing = torch.rand(64, 64)
 for _ in range(22):
     hidden = layer(rows)
     scaled = rows[:120].tanh() * 0.5
@@ -19,7 +20,8 @@ for _ in range(22):
         largest = max(largest, value)
     total = rows.sum(0)
     products = weights @ weights
-    loss = hidden.square().mean() + 0.0 * (scaled.sum() + grown.sum() + largest + total.sum())
+    mixed = rows @ mixing
+    loss = hidden.square().mean() + 0.0 * (scaled.sum() + grown.sum() + largest + total.sum() + mixed.sum())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
