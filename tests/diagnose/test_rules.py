@@ -10,7 +10,6 @@ import pytest
 from tests.trace.kineto import Maker
 
 from trackside.diagnose import diagnosis
-from trackside.diagnose.arithmetic import _same_right
 from trackside.diagnose.diagnosis import all_rules, diagnose
 from trackside.diagnose.evidence import Evidence, Machine, gather
 from trackside.diagnose.rule import RULES, Draft, Rule
@@ -229,22 +228,6 @@ def test_the_workbench_ends_rounds_of_calls_that_become_slow_and_forgets_a_quest
         assert bench.times("import time; seen = []", slow_later, threads=3) is not None
         assert bench.times("assert torch.get_num_threads() == 3", "1", threads=3) is not None
         assert bench.times("assert torch.get_num_threads() != 3", "1") is not None
-
-
-@pytest.mark.parametrize(
-    ("written", "same"),
-    [
-        ("out = [row @ self.mixing for row in x]", True),
-        ("out = [row @ many[i] for i, row in enumerate(x)]", False),
-        ("out = [row @ row.diag() for row in x]", False),
-        ("out = [f(row) for row in x]", False),
-    ],
-)
-def test_vectors_are_taken_at_once_where_no_turn_changes_the_matrix(written: str, same: bool) -> None:
-    source = read_source("x.py", [written])
-    assert source is not None
-    (loop,) = source.loops(1)
-    assert _same_right(source, Line("x.py", 1), loop) is same
 
 
 def test_steps_of_unequal_make_keep_their_times(tmp_path: Path) -> None:

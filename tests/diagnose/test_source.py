@@ -96,6 +96,7 @@ def test_a_file_that_is_no_python_is_no_source(tmp_path: Path) -> None:
         ("y = [torch.mm(part, w) for part in x]", True),
         ("y = [torch.matmul(a, b) for a, b in pairs]", False),
         ("y = [f(row) for row in x]", False),
+        ("y = [row @ row.diag() for row in x]", False),
     ],
 )
 def test_a_loop_of_products_keeps_the_matrix_behind_them(text: str, keeps: bool, tmp_path: Path) -> None:
