@@ -327,7 +327,8 @@ def compilations() -> int:
     """A number that changes whenever something has been compiled."""
     utils = sys.modules.get("torch._dynamo.utils")
     phases: dict[str, list[float]] = getattr(utils, "compilation_time_metrics", {})
-    return sum(len(times) for times in phases.values())
+    # Another thread may be at it.
+    return sum(len(times) for times in list(phases.values()))
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
