@@ -17,6 +17,15 @@ from trackside import notebook
 # Most of it the import of torch, and more than once: a busy machine takes minutes.
 pytestmark = pytest.mark.timeout(300)
 
+BEFORE = """
+import sys, trackside
+with trackside.profile():
+    pass
+assert "torch" not in sys.modules
+import torch
+assert not torch._C._autograd._profiler_enabled()
+"""
+
 HEAD = """
 import json, linecache, sys, torch, trackside
 model = torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
@@ -73,6 +82,14 @@ told("few", profile)
 assert not torch._C._autograd._profiler_enabled() and sys.gettrace() is None
 """
 
+# Blocks wait for the compiler too, and none of them any longer.
+AFTER = """
+assert not [one for one in sys.meta_path if type(one).__module__.startswith("trackside")]
+import torch._inductor.compile_fx as compiler
+assert "trackside" not in compiler._compile_fx_inner.__code__.co_filename
+print("nothing stayed behind")
+"""
+
 
 @dataclass(frozen=True)
 class Ran:
@@ -88,7 +105,7 @@ class Ran:
 def blocks(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("blocks")
     script = folder / "cell.py"
-    script.write_text(HEAD + BLOCKS + STEPS)
+    script.write_text(BEFORE + HEAD + BLOCKS + STEPS + AFTER)
     done = subprocess.run(
         [sys.executable, str(script)],
         capture_output=True,
@@ -154,6 +171,10 @@ def test_a_block_of_steps_has_its_windows_and_another_block_may_follow(blocks: R
     assert first["step_ms"] > 0
     assert [one["window"] for one in second["windows"]] == ["T", "B"]
     assert second["run_id"] != first["run_id"]
+
+
+def test_what_is_imported_after_a_block_is_imported_without_us(blocks: Ran) -> None:
+    assert blocks.stdout.endswith("nothing stayed behind\n")
 
 
 def test_an_error_in_the_block_is_the_program_s_and_what_was_seen_is_kept(blocks: Ran) -> None:

@@ -62,13 +62,15 @@ class Block:
         self._recorder = Recorder(SAMPLES_A_SECOND, gpu_index=gpu)
         self._recorder.start()
         self._started, self._began = datetime.now(UTC), time.monotonic()
-        when_imported("torch", self._capture.begin)
+        self._forget = when_imported("torch", self._capture.begin)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._capture.finish()
+        # A program that imports torch later does so without us.
+        self._forget()
         seconds = time.monotonic() - self._began
         telemetry = self._recorder.stop()
         captured = read_capture(self._run.folder / "capture", self._store.root / "compiled")

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import torch
 from tests.profiling.test_capture import profiled
+from torch.overrides import TorchFunctionMode
 
 from trackside.profiling.captured import Captured, read_capture
 from trackside.profiling.memory_log import held_tensors
@@ -164,6 +166,22 @@ def test_tensors_without_storage_are_passed_over() -> None:
     with torch.device("meta"):
         model = torch.nn.Linear(8, 8)
     assert held_tensors([], [model]) == {}
+
+
+def test_what_the_program_made_of_torchs_calls_does_not_hear_of_ours() -> None:
+    heard = []
+
+    class Listens(TorchFunctionMode):
+        def __torch_function__(self, call: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+            heard.append(call)
+            return call(*given, **named or {})
+
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Listens():
+        found = held_tensors([optimizer], [model])
+    assert len(found["cpu"]) == 2
+    assert heard == []
 
 
 NOISE = """

@@ -79,3 +79,37 @@ def test_a_module_that_fails_raises_its_own_error_and_is_told_when_it_works(tmp_
         "import flaky; print(flaky.y)",
     )
     assert out.split("\n")[:3] == ["failed 7", "told", "2222"]
+
+
+def test_several_that_wait_for_one_module_are_all_told_and_nothing_stays(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        "for name in 'ab':\n    when_imported('shop', lambda module, name=name: told.append(name))\n"
+        "import shop\nprint(sorted(map(str, told)), sys.meta_path[-len(before):] == before, len(before))\n"
+        "print(len(sys.meta_path), vars(shop.__loader__).keys())",
+    )
+    first, second = out.split("\n")[:2]
+    assert first.startswith("[\"('shop', True)\", 'a', 'b'] True")
+    assert second.split()[0] == first.split()[-1]
+    assert "exec_module" not in second
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "after a failure"])
+def test_who_no_longer_wants_to_be_told_is_not(tmp_path: Path, when: str) -> None:
+    (tmp_path / "quiet.py").write_text(
+        {
+            "before": "",
+            "meanwhile": "import builtins; builtins.forget()",
+            "after a failure": "import builtins; builtins.forget()\nif not builtins.again: raise ValueError",
+        }[when]
+    )
+    out = run(
+        tmp_path,
+        "import builtins; builtins.again = False\n"
+        "builtins.forget = when_imported('quiet', lambda module: print('told'))\n"
+        + ("builtins.forget()\n" if when == "before" else "")
+        + "try:\n    import quiet\nexcept ValueError:\n    builtins.again = True\n"
+        "import quiet; print('imported', len(sys.meta_path) - len(before))",
+    )
+    # One more: the shop that every program here waits for.
+    assert out.split("\n")[:1] == ["imported 1"]

@@ -1,6 +1,8 @@
 """Kernels that torch.compile made stand at the lines that they come from, also when a cache made them."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tests.trace.kineto import Maker
 from trackside.profiling.attribution import attribute
 from trackside.profiling.captured import read_capture
 from trackside.profiling.clock import ClockFit
+from trackside.profiling.compiled_code import CompiledCode
 from trackside.profiling.launch import launch
 from trackside.profiling.line_stacks import Line, LineStacks
 from trackside.profiling.line_times import LineSpans
@@ -130,6 +133,40 @@ def test_what_is_kept_and_damaged_is_as_if_it_were_not_there(tmp_path: Path, con
 def test_a_key_that_is_no_name_of_a_file_is_not_looked_for(tmp_path: Path) -> None:
     graphs, unknown = compiled_graphs(traced(tmp_path, "../../etc/passwd"), [], tmp_path)
     assert (dict(graphs), unknown) == ({}, 0)
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Stands where Inductor does: what it makes is of no matter here, only who is called."""
+    module = ModuleType("torch._inductor.compile_fx")
+    vars(module)["_compile_fx_inner"] = lambda graph, *, cpp=False: ("made", graph, cpp)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def test_the_compiler_is_as_before_when_the_capture_is_over(compiler: ModuleType) -> None:
+    before = compiler._compile_fx_inner
+    code = CompiledCode(lambda file: True)
+    code.watch()
+    assert compiler._compile_fx_inner is not before
+    assert compiler._compile_fx_inner(graph=1, cpp=True) == ("made", 1, True)
+    code.close()
+    assert compiler._compile_fx_inner is before
+
+
+def test_what_a_program_puts_around_the_compiler_stays_when_the_capture_is_over(compiler: ModuleType) -> None:
+    code = CompiledCode(lambda file: True)
+    code.watch()
+    below = compiler._compile_fx_inner
+
+    def programs_own(graph: object) -> object:
+        return "mine", below(graph)
+
+    vars(compiler)["_compile_fx_inner"] = programs_own
+    code.close()
+    assert compiler._compile_fx_inner is programs_own
+    assert compiler._compile_fx_inner(1) == ("mine", ("made", 1, False))
+    assert code.graphs == []
 
 
 PROGRAM = """

@@ -82,10 +82,21 @@ def test_ranks_on_several_machines_derive_the_same_key_whatever_their_folders_ar
         ENVIRONMENT | {"WORLD_SIZE": "1", "RANK": "0"},
         ENVIRONMENT | {"RANK": "2"},
         ENVIRONMENT | {"RANK": "first"},
+        ENVIRONMENT | {"LOCAL_WORLD_SIZE": "0"},
+        ENVIRONMENT | {"LOCAL_WORLD_SIZE": "-2"},
+        ENVIRONMENT | {"LOCAL_WORLD_SIZE": "3"},
     ],
 )
 def test_without_several_ranks_of_torchrun_there_is_none(environment: dict[str, str]) -> None:
     assert rank_here(environment) is None
+
+
+def test_a_name_of_a_run_that_is_no_text_is_a_name() -> None:
+    one = rank_here(ENVIRONMENT | {"TORCHELASTIC_RUN_ID": os.fsdecode(b"\xff")})
+    other = rank_here(ENVIRONMENT | {"TORCHELASTIC_RUN_ID": os.fsdecode(b"\xfe")})
+    assert one is not None
+    assert other is not None
+    assert one.key != other.key
 
 
 def test_ranks_are_named_in_few_words() -> None:

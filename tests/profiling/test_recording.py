@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.profiler import record_function
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from trackside.profiling.recording import Recording
 
@@ -80,3 +80,27 @@ def test_a_second_recording_after_closed_ranges_is_like_the_first(tmp_path: Path
             "memory.json",
             "sources.json",
         }
+
+
+@pytest.mark.parametrize("acc_events", [True, False])
+def test_a_profiler_of_the_program_s_that_warms_up_is_left_alone(tmp_path: Path, acc_events: bool) -> None:
+    made = recording(tmp_path)
+    own = profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=0, warmup=2, active=1, repeat=2),
+        acc_events=acc_events,
+    )
+    own.start()
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a profiler of its own"):
+            made.begin()
+        own.step()
+        own.step()
+        with pytest.raises(RuntimeError, match="a profiler of its own"):
+            made.begin()
+        torch.ones(3) + 1
+        own.step()
+    own.stop()
+    assert any(event.name == "aten::add" for event in own.events())
+    made.begin()
+    made.drop()

@@ -33,17 +33,21 @@ class CompiledCode:
         self._is_users = is_users
         self._module: ModuleType | None = None
         self._compile: Any = None
+        self._noting: Any = None
+        self._forget: Callable[[], None] = lambda: None
         self.graphs: list[dict[str, Any]] = []
         """`key` as traces name it, Inductor's `code`, and for each of its `nodes` [file, line, function]."""
 
     def watch(self) -> None:
-        when_imported(_MODULE, self._begin)
+        self._forget = when_imported(_MODULE, self._begin)
 
     def close(self) -> None:
         """What is compiled from now on is not noted."""
-        if self._module is not None:
-            setattr(self._module, _FUNCTION, self._compile)
-            self._module = None
+        self._forget()
+        module, self._module = self._module, None
+        # What the program has put in its place stays; ours may be below it, and then passes calls on.
+        if module is not None and getattr(module, _FUNCTION, None) is self._noting:
+            setattr(module, _FUNCTION, self._compile)
 
     @property
     def files(self) -> list[str]:
@@ -56,14 +60,14 @@ class CompiledCode:
             return
 
         @functools.wraps(compile_)
-        def noting(graph: Any, *given: Any, **named: Any) -> Any:
+        def noting(*given: Any, **named: Any) -> Any:
             # Before: compiling changes the graph.
-            nodes = self._nodes(graph)
-            made = compile_(graph, *given, **named)
+            nodes = self._nodes(given[0]) if given and self._module is not None else {}
+            made = compile_(*given, **named)
             self._note(nodes, made)
             return made
 
-        self._module, self._compile = module, compile_
+        self._module, self._compile, self._noting = module, compile_, noting
         setattr(module, _FUNCTION, noting)
 
     def _nodes(self, graph: Any) -> dict[str, Any]:

@@ -183,8 +183,8 @@ def held_tensors(optimizers: Iterable[Any], modules: Iterable[Any]) -> dict[str,
     """By device, the address, bytes and kind of what optimizers and modules hold; each storage once."""
     torch: Any = sys.modules["torch"]
     found: dict[str, dict[int, tuple[int, str]]] = {}
-    # Not what a subclass makes of these calls: it is the program's code.
-    with torch._C.DisableTorchFunctionSubclass():
+    # Not what a subclass or a mode makes of these calls: it is the program's code.
+    with torch._C.DisableTorchFunction():
         for what, tensor in _kinds(list(optimizers), list(modules), torch):
             # Of one without storage of its own (a fake one, a wrapper) nothing is held here.
             with suppress(Exception):

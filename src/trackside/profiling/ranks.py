@@ -62,7 +62,7 @@ def rank_here(environment: Mapping[str, str]) -> Rank | None:
         run = [environment[name] for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
     except (KeyError, ValueError):
         return None
-    if world < 2 or not 0 <= number < world:
+    if not 0 <= number < world or not 1 <= local_world <= world or world < 2:
         return None
     known = [*run, environment.get("TORCHELASTIC_RESTART_COUNT", "0"), str(world)]
     if local_world == world:
@@ -70,7 +70,7 @@ def rank_here(environment: Mapping[str, str]) -> Rank | None:
         # makes a temporary folder for each attempt, in which each of its ranks has one.
         own = os.path.dirname(environment.get("TORCHELASTIC_ERROR_FILE", ""))
         known += [socket.gethostname(), os.path.dirname(own)]
-    return Rank(number, world, local_world, hashlib.sha256("\n".join(known).encode()).hexdigest()[:16])
+    return Rank(number, world, local_world, hashlib.sha256(os.fsencode("\n".join(known))).hexdigest()[:16])
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ session in which one was left open there is no other.
 from __future__ import annotations
 
 import _thread
+import gc
 import json
 import mmap
 import os
@@ -101,7 +102,7 @@ class Recording:
                 f"the range {self._left_open!r} was open when a recording ended, and torch "
                 "would crash at its end in another"
             )
-        if torch._C._autograd._profiler_enabled():
+        if torch._C._autograd._profiler_enabled() or _one_is_prepared(torch):
             raise RuntimeError("the program runs a profiler of its own, and there can be one only")
         with_device = torch.cuda.is_initialized()
         if with_device and self._without_device:
@@ -288,6 +289,26 @@ class Recording:
         return os.path.join(self._folder, name + (_NEXT if aside else ""))
 
 
+def _one_is_prepared(torch: Any) -> bool:
+    """Whether a profiler of the program's with a schedule is in its warm-up.
+
+    It is not yet enabled, but torch has been told of it: a session of ours in between would end the program
+    with a segmentation fault when its own begins. Nobody but the profiler itself knows, and so it is looked
+    for; among hundreds of thousands of objects that takes tens of milliseconds, and only where there is one.
+    """
+    module: Any = sys.modules.get("torch.profiler.profiler")
+    kind, step = getattr(module, "profile", None), getattr(module, "PROFILER_STEP_NAME", None)
+    if kind is None:
+        return False
+    # Torch counts the steps of a profiler from its start to its stop.
+    tracker = getattr(torch.autograd.profiler, "KinetoStepTracker", None)
+    if step not in getattr(tracker, "_step_dict", (step,)):
+        return False
+    warm_up = module.ProfilerAction.WARMUP
+    # By its type alone: other objects may run code of the program's when they are asked what they are.
+    return any(one.current_action == warm_up for one in gc.get_objects() if kind in type(one).__mro__)
+
+
 def wait_for_device() -> None:
     """What the program has launched is over when this returns."""
     cuda = getattr(sys.modules["torch"], "cuda", None)
@@ -329,7 +350,8 @@ def compilations() -> int:
     """A number that changes whenever something has been compiled."""
     utils = sys.modules.get("torch._dynamo.utils")
     phases: dict[str, list[float]] = getattr(utils, "compilation_time_metrics", {})
-    return sum(len(times) for times in phases.values())
+    # Another thread may be at it.
+    return sum(len(times) for times in list(phases.values()))
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
