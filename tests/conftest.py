@@ -13,8 +13,9 @@ from trackside.comparison.crew import Crew, default_threads
 
 Trackside = Callable[..., subprocess.CompletedProcess[str]]
 
-# Tests run side by side: programs with a thread for each CPU would spin while they wait for each other.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Side by side, programs with a thread for each CPU would spin while they wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 GPU_HERE = any(Path("/dev").glob("nvidia[0-9]*"))
