@@ -1,5 +1,6 @@
 """Recordings in this very process: what they leave, and when there must be no other."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,7 @@ def test_a_second_recording_after_closed_ranges_is_like_the_first(tmp_path: Path
         }
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
 @pytest.mark.parametrize("acc_events", [True, False])
 def test_a_profiler_of_the_program_s_that_warms_up_is_left_alone(tmp_path: Path, acc_events: bool) -> None:
     made = recording(tmp_path)
@@ -102,5 +104,31 @@ def test_a_profiler_of_the_program_s_that_warms_up_is_left_alone(tmp_path: Path,
         own.step()
     own.stop()
     assert any(event.name == "aten::add" for event in own.events())
+    made.begin()
+    made.drop()
+
+
+def test_a_profiler_in_another_thread_of_the_program_s_is_left_alone(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    runs, over = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def works() -> None:
+        with profile(activities=[ProfilerActivity.CPU]) as own:
+            runs.set()
+            over.wait()
+            torch.ones(3) + 1
+        seen.extend(event.name for event in own.events())
+
+    thread = threading.Thread(target=works)
+    thread.start()
+    runs.wait()
+    try:
+        with pytest.raises(RuntimeError, match="a profiler of its own"):
+            made.begin()
+    finally:
+        over.set()
+        thread.join()
+    assert "aten::add" in seen
     made.begin()
     made.drop()

@@ -102,7 +102,10 @@ class Recording:
                 f"the range {self._left_open!r} was open when a recording ended, and torch "
                 "would crash at its end in another"
             )
-        if torch._C._autograd._profiler_enabled() or _one_is_prepared(torch):
+        # The first answers for this thread, the second for all.
+        enabled = torch._C._autograd._profiler_enabled()
+        elsewhere = getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+        if enabled or elsewhere or _one_is_prepared(torch):
             raise RuntimeError("the program runs a profiler of its own, and there can be one only")
         with_device = torch.cuda.is_initialized()
         if with_device and self._without_device:
