@@ -29,6 +29,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from trackside.profiling.compiled_code import CompiledCode
+from trackside.profiling.handler_errors import is_a_handlers
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
 from trackside.profiling.progress import progress_meter
@@ -184,9 +185,10 @@ class Capture:
             return
         try:
             work()
-        except Exception as error:
-            self._give_up(f"{type(error).__name__}: {error}")
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception) and not is_a_handlers(error):
+                self._give_up(f"{type(error).__name__}: {error}")
+                return
             # A handler of the program's raised it, for a signal; the program will see it.
             self._give_up("a signal came while a window was being changed")
             raise
