@@ -1,5 +1,6 @@
 """Recordings in this very process: what they leave, and when there must be no other."""
 
+import resource
 import threading
 from pathlib import Path
 
@@ -132,3 +133,18 @@ def test_a_profiler_in_another_thread_of_the_program_s_is_left_alone(tmp_path: P
     assert "aten::add" in seen
     made.begin()
     made.drop()
+
+
+def test_a_trace_for_which_there_is_no_room_is_said_to_be_missing_and_nothing_stays(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    made.begin()
+    for _ in range(200):
+        torch.ones(3) + 1
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="is there room for it"):
+            made.end(aside=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

@@ -241,6 +241,11 @@ class Recording:
 
     def _export(self, profiler: Any, path: str) -> None:
         profiler.export_chrome_trace(path)
+        if not os.path.exists(path):
+            # Torch says nothing, and leaves what it could write.
+            with suppress(OSError):
+                os.remove(f"{path}.tmp")
+            raise OSError(f"torch could not write its trace in {self._folder}: is there room for it?")
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             at = text.find(_OPEN)
             while at >= 0:
