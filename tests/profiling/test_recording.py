@@ -148,3 +148,23 @@ def test_a_trace_for_which_there_is_no_room_is_said_to_be_missing_and_nothing_st
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profiler_that_another_thread_starts_begins_when_ours_has_ended(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    made.begin()
+    seen: list[str] = []
+
+    def works() -> None:
+        with profile(activities=[ProfilerActivity.CPU]) as own:
+            torch.ones(3) + 1
+        seen.extend(event.name for event in own.events())
+
+    thread = threading.Thread(target=works)
+    thread.start()
+    while thread.is_alive():
+        made.tick()
+        thread.join(0.001)
+    assert "aten::add" in seen
+    with pytest.raises(RuntimeError, match="started a profiler of its own"):
+        made.end(aside=False)
