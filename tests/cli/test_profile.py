@@ -172,6 +172,22 @@ def test_a_program_that_deletes_the_store_still_gets_a_record(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(120)
+def test_where_nothing_could_be_kept_no_report_is_named(tmp_path: Path) -> None:
+    # A folder where the record should be, as no disk that is full can be had here.
+    (tmp_path / "fills.py").write_text(
+        "import pathlib\n"
+        "(run,) = pathlib.Path('home/runs').iterdir()\n"
+        "(run / 'record.json' / 'full').mkdir(parents=True)\n"
+        "print('mine')\n"
+    )
+    with start(tmp_path, "fills.py") as process:
+        out, err = process.communicate(timeout=100)
+    assert (process.returncode, out) == (0, "mine\n")
+    assert "the record could not be kept" in err
+    assert "report.html" not in err
+    assert "next:" not in err
+
+
 def test_ctrl_c_ends_the_program_and_keeps_what_was_seen(tmp_path: Path) -> None:
     (tmp_path / "forever.py").write_text(
         "import torch\ntorch.set_num_threads(1)\nmodel = torch.nn.Linear(64, 64)\nx = torch.randn(256, 64)\n"

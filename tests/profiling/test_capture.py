@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from trackside.profiling.capture import is_users
 from trackside.profiling.captured import read_capture
 from trackside.profiling.launch import Ended, launch
 from trackside.profiling.program import Program
@@ -221,3 +223,19 @@ def test_a_folder_in_which_parts_are_missing_or_damaged_says_which(tmp_path: Pat
     assert "does not begin like JSON" in told["trace.json"]
     assert "cannot be read" in told["lines.json"]
     assert "before enough steps" in told["true step times"]
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/home/me/train.py", True),
+        ("/home/me/ab/cab.py", True),
+        ("/home/me/cache/pk/cpkvqph5odumda75rc6mb6nxboqudmj5fltotp4qsdjfkzh56i72.py", False),
+        ("/home/me/cache/ab/cpkvqph5odumda75rc6mb6nxboqudmj5fltotp4qsdjfkzh56i72.py", True),
+        ("/tmp/torchinductor_me/xy/cxy.py", False),
+        (torch.__file__, False),
+        (json.__file__, False),
+    ],
+)
+def test_what_a_compiler_wrote_is_not_the_program_s_own_wherever_its_cache_lies(file: str, own: bool) -> None:
+    assert is_users()(file) is own

@@ -1,5 +1,7 @@
 """Recordings in this very process: what they leave, and when there must be no other."""
 
+import resource
+import threading
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,7 @@ def test_a_second_recording_after_closed_ranges_is_like_the_first(tmp_path: Path
         }
 
 
+@pytest.mark.filterwarnings("ignore:.*Profiler clears events")
 @pytest.mark.parametrize("acc_events", [True, False])
 def test_a_profiler_of_the_program_s_that_warms_up_is_left_alone(tmp_path: Path, acc_events: bool) -> None:
     made = recording(tmp_path)
@@ -104,3 +107,64 @@ def test_a_profiler_of_the_program_s_that_warms_up_is_left_alone(tmp_path: Path,
     assert any(event.name == "aten::add" for event in own.events())
     made.begin()
     made.drop()
+
+
+def test_a_profiler_in_another_thread_of_the_program_s_is_left_alone(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    runs, over = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def works() -> None:
+        with profile(activities=[ProfilerActivity.CPU]) as own:
+            runs.set()
+            over.wait()
+            torch.ones(3) + 1
+        seen.extend(event.name for event in own.events())
+
+    thread = threading.Thread(target=works)
+    thread.start()
+    runs.wait()
+    try:
+        with pytest.raises(RuntimeError, match="a profiler of its own"):
+            made.begin()
+    finally:
+        over.set()
+        thread.join()
+    assert "aten::add" in seen
+    made.begin()
+    made.drop()
+
+
+def test_a_trace_for_which_there_is_no_room_is_said_to_be_missing_and_nothing_stays(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    made.begin()
+    for _ in range(200):
+        torch.ones(3) + 1
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="is there room for it"):
+            made.end(aside=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_profiler_that_another_thread_starts_begins_when_ours_has_ended(tmp_path: Path) -> None:
+    made = recording(tmp_path)
+    made.begin()
+    seen: list[str] = []
+
+    def works() -> None:
+        with profile(activities=[ProfilerActivity.CPU]) as own:
+            torch.ones(3) + 1
+        seen.extend(event.name for event in own.events())
+
+    thread = threading.Thread(target=works)
+    thread.start()
+    while thread.is_alive():
+        made.tick()
+        thread.join(0.001)
+    assert "aten::add" in seen
+    with pytest.raises(RuntimeError, match="started a profiler of its own"):
+        made.end(aside=False)

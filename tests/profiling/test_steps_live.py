@@ -1,6 +1,7 @@
 """Steps of real optimizers."""
 
 import gc
+import weakref
 
 import pytest
 import torch
@@ -52,6 +53,27 @@ def test_two_optimizers_that_take_turns_make_one_step(steps: list[int]) -> None:
         first.step()
         second.step()
     assert len(steps) == 12
+
+
+def test_an_optimizer_that_the_program_drops_is_gone_and_the_next_one_counts(steps: list[int]) -> None:
+    for _ in range(5):
+        one = optimizer()
+        seen = weakref.ref(one)
+        for _ in range(20):
+            one.step()
+        del one
+        assert seen() is None
+    assert len(steps) == 100
+
+
+def test_one_that_is_dropped_at_once_does_not_hide_the_one_that_stays(steps: list[int]) -> None:
+    brief = optimizer()
+    brief.step()
+    del brief
+    stays = optimizer()
+    for _ in range(20):
+        stays.step()
+    assert len(steps) == 21
 
 
 def test_a_program_with_an_optimizer_may_step() -> None:

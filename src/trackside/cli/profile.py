@@ -304,10 +304,12 @@ def _show(record: ProfileRecord, run: Run, out: Path | None, as_json: bool) -> N
     console = results() if "trace" in record.options else narration()
     render(document, console)
     console.print()
-    near = os.path.relpath(written)
-    where = near if len(near) < len(str(written)) else str(written)
-    console.print(Text.assemble(("  report ", "bold"), printable(where)), soft_wrap=True)
-    console.print(Text.assemble(("  next: ", "bold"), printable(f"trackside report {run.id} --open")))
+    if written.exists():
+        near = os.path.relpath(written)
+        where = near if len(near) < len(str(written)) else str(written)
+        console.print(Text.assemble(("  report ", "bold"), printable(where)), soft_wrap=True)
+    if (run.folder / "record.json").is_file():
+        console.print(Text.assemble(("  next: ", "bold"), printable(f"trackside report {run.id} --open")))
     proof = next((one.prove for one in record.findings if one.prove), None)
     if proof is not None:
         console.print(Text.assemble(("  prove a change: ", "bold"), printable(proof)), soft_wrap=True)

@@ -17,6 +17,7 @@ optimizer's first step on they go by steps, and what the clock gave stands until
 from __future__ import annotations
 
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -29,6 +30,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from trackside.profiling.compiled_code import CompiledCode
+from trackside.profiling.handler_errors import is_a_handlers
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
 from trackside.profiling.progress import progress_meter
@@ -63,6 +65,8 @@ _NEXT_MOMENT_S, _MOMENTS = 0.002, 1000
 _STEPS_PATIENCE_S, _DEVICE_PATIENCE_S = 30.0, 5.0
 # A round in which something was compiled is done again, so many times at most.
 _MOST_REPEATS = 4
+# How Inductor calls what it writes, wherever TORCHINDUCTOR_CACHE_DIR has it: ab/cab... of a hash in base 32.
+_INDUCTORS = re.compile(r"/([a-z2-7]{2})/c\1[a-z2-7]{49}\.py$")
 
 
 @contextmanager
@@ -88,7 +92,7 @@ def is_users() -> Callable[[str], bool]:
         # What a cell of a notebook is called in a terminal.
         if file.startswith("<ipython-input-"):
             return True
-        if file.startswith("<") or "torchinductor_" in file:
+        if file.startswith("<") or "torchinductor_" in file or _INDUCTORS.search(file):
             return False
         return not os.path.realpath(file).startswith(prefixes)
 
@@ -184,9 +188,10 @@ class Capture:
             return
         try:
             work()
-        except Exception as error:
-            self._give_up(f"{type(error).__name__}: {error}")
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception) and not is_a_handlers(error):
+                self._give_up(f"{type(error).__name__}: {error}")
+                return
             # A handler of the program's raised it, for a signal; the program will see it.
             self._give_up("a signal came while a window was being changed")
             raise

@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -53,6 +54,8 @@ _NO_SILENCE = (
     "tensors of the host were not followed: torch's allocator would write warnings about it into the "
     "program's output"
 )
+# How long a profiler of another thread waits for ours to end, which happens where a step does.
+_PATIENCE_S, _MOMENT_S = 2.0, 0.001
 _GAVE_WAY = "the program started a profiler of its own, and there can be one only"
 
 
@@ -89,6 +92,8 @@ class Recording:
         self._left_open: str | None = None
         """A range that an earlier session has seen begin and not end."""
         self._starters: dict[str, Any] = {}
+        self._runs = self._awaited = False
+        """Whether the profiler runs, and whether another thread of the program's waits for its end."""
 
     def begin(self) -> None:
         """Start the profiler.
@@ -102,7 +107,10 @@ class Recording:
                 f"the range {self._left_open!r} was open when a recording ended, and torch "
                 "would crash at its end in another"
             )
-        if torch._C._autograd._profiler_enabled() or _one_is_prepared(torch):
+        # The first answers for this thread, the second for all.
+        enabled = torch._C._autograd._profiler_enabled()
+        elsewhere = getattr(torch.autograd.profiler, "_is_profiler_enabled", False)
+        if enabled or elsewhere or _one_is_prepared(torch):
             raise RuntimeError("the program runs a profiler of its own, and there can be one only")
         with_device = torch.cuda.is_initialized()
         if with_device and self._without_device:
@@ -123,7 +131,7 @@ class Recording:
         )
         with _kineto_settings():
             profiler.__enter__()
-        self._profiler = profiler
+        self._profiler, self._runs, self._awaited = profiler, True, False
         self._give_way_to_others()
         self._markers = ClockMarkers()
         self._markers.begin()
@@ -174,6 +182,8 @@ class Recording:
 
     def tick(self) -> None:
         """Now and then, from the thread that is profiled."""
+        if self._awaited and self._runs:
+            self.drop()
         if self._markers is not None:
             self._markers.tick()
 
@@ -199,6 +209,7 @@ class Recording:
         profiler, self._profiler, self._markers = self._profiler, None, None
         with _kineto_settings():
             profiler.__exit__(None, None, None)
+        self._runs = False
         self._messages.as_before()
         self._remove(aside)
         path = self._path("trace.json", aside)
@@ -228,6 +239,7 @@ class Recording:
             # It may have stopped already, or never have begun.
             with suppress(Exception), _kineto_settings():
                 profiler.__exit__(None, None, None)
+        self._runs = False
         self._messages.as_before()
         if profiler is not None:
             path = self._path("dropped.json", False)
@@ -238,6 +250,11 @@ class Recording:
 
     def _export(self, profiler: Any, path: str) -> None:
         profiler.export_chrome_trace(path)
+        if not os.path.exists(path):
+            # Torch says nothing, and leaves what it could write.
+            with suppress(OSError):
+                os.remove(f"{path}.tmp")
+            raise OSError(f"torch could not write its trace in {self._folder}: is there room for it?")
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
             at = text.find(_OPEN)
             while at >= 0:
@@ -258,6 +275,8 @@ class Recording:
             def starting(*given: Any, **named: Any) -> Any:
                 if _thread.get_ident() == thread:
                     self.drop()
+                else:
+                    self._end_in_its_thread()
                 return start(*given, **named)
 
             return starting
@@ -266,6 +285,13 @@ class Recording:
             if (start := getattr(module, name, None)) is not None:
                 self._starters[name] = start
                 setattr(module, name, before(start))
+
+    def _end_in_its_thread(self) -> None:
+        """Two at once end the program, and only the thread that began ours can end it: wait until it has."""
+        self._awaited = True
+        until = time.monotonic() + _PATIENCE_S
+        while self._runs and time.monotonic() < until:
+            time.sleep(_MOMENT_S)
 
     def _take_back(self) -> None:
         module: Any = sys.modules.get("torch.autograd.profiler")

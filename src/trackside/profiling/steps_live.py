@@ -20,7 +20,8 @@ class OptimizerSteps:
     """Calls `ended` after the step of the program's optimizer.
 
     Of several the one that steps least often ends a step: a generator's, beside five steps of its critic. The
-    first few steps are ends for whichever of them came first.
+    first few steps are ends for whichever of them came first. None is kept alive: a program that trains one
+    model after the other has an optimizer for each, and when the one that counts is gone, another does.
     """
 
     def __init__(self, ended: Callable[[], None]) -> None:
@@ -28,7 +29,6 @@ class OptimizerSteps:
         self._seen: Counter[int] = Counter()
         self._first: int | None = None
         self._chosen: int | None = None
-        self._held: dict[int, object] = {}
         self._known: dict[int, weakref.ref[Any]] = {}
         self._handle: Any = None
 
@@ -55,24 +55,29 @@ class OptimizerSteps:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
-        self._held.clear()
 
     def _stepped(self, optimizer: object, args: object, kwargs: object) -> None:
         number = id(optimizer)
-        known = self._known.get(number)
-        if known is None or known() is not optimizer:
+        if self._chosen is not None and self._alive(self._chosen) is None:
+            self._chosen = self._first = None
+            self._seen.clear()
+        if self._alive(number) is not optimizer:
+            # Numbers come again.
             self._known[number] = weakref.ref(optimizer)
+            self._seen.pop(number, None)
         if self._chosen is None:
-            # Held meanwhile, so that no other optimizer gets its number.
-            self._held[number] = optimizer
             self._seen[number] += 1
-            self._first = self._first or number
+            if self._alive(self._first) is None:
+                self._first = number
             if self._seen.total() < _DECIDED_AFTER:
                 if number == self._first:
                     self._ended()
                 return
-            self._chosen = min(self._seen, key=lambda one: self._seen[one])
-            chosen = self._held[self._chosen]
-            self._held = {self._chosen: chosen}
+            alive = [one for one in self._seen if self._alive(one) is not None]
+            self._chosen = min(alive, key=lambda one: self._seen[one])
         if number == self._chosen:
             self._ended()
+
+    def _alive(self, number: int | None) -> object | None:
+        known = self._known.get(number) if number is not None else None
+        return known() if known is not None else None
