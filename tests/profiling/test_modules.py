@@ -1,9 +1,11 @@
 """Modules of a program: which ran when, and what each took; and that nothing of it stays in the program."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -246,3 +248,14 @@ def test_a_module_that_calls_itself_has_its_time_once(tmp_path: Path) -> None:
     found = {one.path: one for one in module_calls(document, trace, clock)}
     assert (found["m"].calls, found["m"].cpu_ns) == (2, 130)
     assert (found["m.part"].calls, found["m.part"].cpu_ns) == (1, 90)
+
+
+def test_a_compiler_that_another_thread_imports_meanwhile_is_no_obstacle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", ModuleType("torch._dynamo.utils"))
+    before = torch.nn.Module.__call__
+    log = ModuleLog()
+    log.start()
+    log.stop()
+    assert torch.nn.Module.__call__ is before

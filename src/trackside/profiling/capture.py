@@ -241,6 +241,9 @@ class Capture:
         if windows is None or point is None or os.getpid() != self._pid:
             return None
         stretches = self._stretches
+        if self._recording.is_awaited:
+            point.ask()
+            return _NEXT_MOMENT_S
         if self._all_since_ns is not None and self._overflows():
             point.ask()
             return _TRACED_TICK_S
@@ -273,6 +276,9 @@ class Capture:
         """In the main thread, wherever it is."""
         windows, stretches = self._windows, self._stretches
         if windows is None:
+            return
+        if self._recording.is_awaited:
+            self._recording.tick()
             return
         if self._all_since_ns is not None and self._overflows():
             self._note_cut("what was recorded from the start was dropped")

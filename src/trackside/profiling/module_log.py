@@ -152,8 +152,9 @@ def _listen_no_more(torch: Any) -> None:
 
 
 def _graphs_compiled() -> int:
-    utils = sys.modules.get("torch._dynamo.utils")
-    return int(utils.counters["stats"]["unique_graphs"]) if utils is not None else 0
+    # None while it is being imported, maybe by another thread.
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    return int(counters["stats"]["unique_graphs"]) if counters is not None else 0
 
 
 def _global_names() -> dict[int, str]:

@@ -182,10 +182,15 @@ class Recording:
 
     def tick(self) -> None:
         """Now and then, from the thread that is profiled."""
-        if self._awaited and self._runs:
+        if self.is_awaited:
             self.drop()
         if self._markers is not None:
             self._markers.tick()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether another thread waits for a `tick`."""
+        return self._awaited and self._runs
 
     def end(self, aside: bool) -> None:
         """Stop all and write the files.
