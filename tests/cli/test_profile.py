@@ -100,8 +100,8 @@ def test_the_runs_folder_holds_record_page_and_trace(trained: tuple[Path, int, s
     assert record["command"] == ["python", "train.py", "--json", "--steps", "9"]
     assert [(row["window"], row["steps"]) for row in record["windows"]] == [("A", 5), ("T", 5), ("B", 5)]
     assert sum(record["breakdown_ms"].values()) == pytest.approx(record["step_ms"])
-    # The line with the model has most of the time, forward and backward.
-    first = max(record["lines"], key=lambda row: row["share"])
+    # The line with the model has the derivatives; of the rest a busy machine may give any line more.
+    first = max(record["lines"], key=lambda row: row["backward_ms"])
     assert (first["file"], first["line"], first["calls"]) == ("train.py", 8, 1.0)
     assert first["backward_ms"] > 0
     shares = [*record["lines"], *record["buckets"]]
