@@ -42,6 +42,7 @@ def main() -> int:
         help="side_by_side: tries of each tool, default 30; ours a tenth. trace: rounds, default 5",
     )
     parser.add_argument("--hta", help="trace: a Python that has HolisticTraceAnalysis (default: this one)")
+    parser.add_argument("--pair", help="gains: only this pair, the others as they are in the results")
     parser.add_argument("--archive", type=Path, help="also write the results folder as one .tar.gz")
     parser.add_argument("--table", action="store_true", help="only write README.md from the results")
     arguments = parser.parse_args()
@@ -64,6 +65,7 @@ def main() -> int:
         budget=arguments.budget,
         tries=arguments.tries,
         hta=arguments.hta,
+        pair=arguments.pair,
     )
     failed = False
     try:

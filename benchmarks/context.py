@@ -87,6 +87,8 @@ class Context:
     jobs: int = 1
     budget: float | None = None
     tries: int | None = None
+    pair: str | None = None
+    """Of `gains`: only this one, beside what is known of the others."""
     hta: str | None = None
     """A Python that has HolisticTraceAnalysis."""
     began: float = field(default_factory=time.monotonic)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.context import Bar, Compared, Context, Outcome, compare
-from benchmarks.gains.predictions import PAIRS, repaired, rules_sha256, told
+from benchmarks.gains.predictions import PAIRS, known_rows, repaired, rules_sha256, told
 
 __all__ = ["run"]
 
@@ -29,12 +29,14 @@ def run(context: Context) -> Outcome:
     predictions = json.loads(path.read_text())
     if predictions["data"]["rules_sha256"] != rules_sha256():
         return Outcome([], {}, False, ["the predictions were made by other rules: predict again"])
-    rows: list[dict[str, Any]] = []
+    rows = known_rows(context, "gains")
     complete = bool(predictions["complete"])
     # As the program was profiled.
     threads = ("--threads", "1") if context.kind == "cpu" else ()
     with tempfile.TemporaryDirectory(prefix="trackside-gains-") as scratch:
         for row in predictions["data"]["rows"]:
+            if context.pair not in (None, row["pair"]):
+                continue
             if context.left() < _PAIR_SECONDS:
                 complete = False
                 break
@@ -45,6 +47,7 @@ def run(context: Context) -> Outcome:
             context.say(f"  {row['pair']}: {_outcome(rows[-1])}")
             context.save("gains-so-far", Outcome([], {"rows": rows}, False, excused=True))
     (context.folder / "gains-so-far.json").unlink(missing_ok=True)
+    rows.sort(key=lambda row: str(row["pair"]))
     return Outcome(
         _bars(rows, complete),
         {"predicted": predictions["date"], "predicted_at": predictions["commit"], "rows": rows},

@@ -18,6 +18,7 @@ __all__ = [
     "FOLDER",
     "PAIRS",
     "broken_files",
+    "known_rows",
     "program_environment",
     "repaired",
     "rule_of",
@@ -34,9 +35,11 @@ _PAIR_SECONDS = 60
 
 
 def run(context: Context) -> Outcome:
-    rows: list[dict[str, Any]] = []
+    rows = known_rows(context, "gains.predictions")
     complete = True
     for broken in broken_files(context.kind):
+        if context.pair not in (None, broken.stem.removesuffix("_broken")):
+            continue
         if context.left() < _PAIR_SECONDS:
             complete = False
             break
@@ -47,8 +50,18 @@ def run(context: Context) -> Outcome:
         }
         context.say(f"  {row['pair']}: {row['rule']} {told(row['gain'])}")
         rows.append(row)
+    rows.sort(key=lambda row: row["pair"])
     notes = [f"{row['pair']}: {row['rule']} {told(row['gain'])}" for row in rows]
     return Outcome([], {"rules_sha256": rules_sha256(), "rows": rows}, complete, notes, excused=True)
+
+
+def known_rows(context: Context, part: str) -> list[dict[str, Any]]:
+    """Those of the other pairs, where one alone is asked for."""
+    path = context.folder / f"{part}.json"
+    if context.pair is None or not path.exists():
+        return []
+    rows = json.loads(path.read_text())["data"]["rows"]
+    return [row for row in rows if row["pair"] != context.pair]
 
 
 def broken_files(kind: str) -> list[Path]:

@@ -1,5 +1,6 @@
 """hand-written-norm: torch's own layer normalisation."""
 
+import torch
 from torch.nn.functional import layer_norm
 
 
@@ -7,7 +8,7 @@ def run(state, x):
     model, optimizer = state
     for layer in model:
         x = layer_norm(layer(x), (256,))
-    loss = (x - 0.1).abs().mean()
+    loss = torch.logsumexp(x, dim=-1).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
