@@ -43,6 +43,13 @@ def test_the_whole_range_of_float64_has_a_bin(extreme: float) -> None:
     assert 0 <= int(name) < accuracy.ZERO_BIN
 
 
+@pytest.mark.gpu
+def test_errors_among_subnormal_doubles_are_numbers_on_a_gpu() -> None:
+    oracle = torch.tensor([0.0, 5e-324, 1e-310, 1.0] * 64, dtype=torch.float64, device="cuda")
+    rows = accuracy.measure(torch.zeros_like(oracle), oracle)["bins"].values()
+    assert all(math.isfinite(number) for row in rows for number in row)
+
+
 def test_the_gpu_s_way_of_binning_gives_the_cpu_s_answer() -> None:
     g = torch.Generator().manual_seed(0)
     oracle = torch.randn(5000, generator=g, dtype=torch.float64) * 1e3

@@ -277,3 +277,54 @@ def test_errors_that_cannot_but_be_zero_do_not_water_down_what_noise_taught(dtyp
         study.learn(bench, known, call)
     assert (known.bins["out"]["270"] == noise) is kept
     assert known.bins["out"].keys() == {"270", "271"}
+
+
+def test_the_one_smallest_output_of_a_relu_may_be_off_like_the_next_larger_ones() -> None:
+    refused = 0
+    for seed in range(200):
+        g = torch.Generator().manual_seed(seed)
+        before = 30 * torch.randn(8192, generator=g, dtype=torch.float64)
+        baseline, candidate = (
+            (before + sigma * torch.randn(8192, generator=g, dtype=torch.float64)).clamp(min=0).float()
+            for sigma in (3e-3, 9e-3)
+        )
+        refused += not within(candidate, baseline, before.clamp(min=0))
+    assert not refused
+
+
+def test_small_values_that_the_baseline_has_exact_get_no_licence_from_larger_ones() -> None:
+    g = torch.Generator().manual_seed(1)
+    # Errors follow the values, over eight decades; of the smallest there are but a few.
+    oracle = torch.exp(-20 * torch.rand(20_000, generator=g, dtype=torch.float64).sqrt())
+    baseline = noisy(oracle, 2)
+    few = oracle < torch.quantile(oracle, 0.005)
+    assert within(noisy(oracle, 4), baseline, oracle)
+    assert not within(torch.where(few, 0.0, baseline), baseline, oracle)
+
+
+def test_the_one_largest_error_that_is_allowed_does_not_fail_its_bin_in_the_mean(
+    oracle: torch.Tensor,
+) -> None:
+    # Adam's step where a gradient is next to nothing: one element in hundreds is off, and by much.
+    far = torch.arange(len(oracle)) % 1000 == 0
+    baseline = torch.where(far, oracle * (1 + 1e-3), noisy(oracle, 1)).float()
+    few = oracle[900:1001]
+    candidate = torch.where(far[900:1001], few * (1 + 1e-3), noisy(few, 1)).float()
+    allowances = tolerance.allow(bins(baseline, oracle), "float32", {"rms": 1e-5, "max": 1e-4})
+    assert tolerance.exceeds(bins(candidate, few), allowances) is None
+    shifted = (few * (1 + 1e-3)).float()
+    assert tolerance.exceeds(bins(shifted, few), allowances) is not None
+
+
+def test_few_small_values_must_be_as_exact_as_larger_ones_where_errors_follow_the_values() -> None:
+    g = torch.Generator().manual_seed(1)
+    large, middle = (
+        scale * (1 + torch.rand(2000, generator=g, dtype=torch.float64)) for scale in (1.0, 0.06)
+    )
+    few = 1e-4 * (1 + torch.rand(20, generator=g, dtype=torch.float64))
+    oracle = torch.cat([large, middle, few])
+    baseline = noisy(oracle, 2)
+    assert within(noisy(oracle, 8), baseline, oracle)
+    # Next to nothing beside what the larger ones are off by; 0.2 % of these.
+    off = torch.cat([torch.zeros(4000, dtype=torch.float64), torch.full((20,), 2e-7, dtype=torch.float64)])
+    assert not within((baseline.double() + off).float(), baseline, oracle)

@@ -204,10 +204,12 @@ def _by_count(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) ->
 
 def _rms(values: torch.Tensor, n: int | None = None) -> float:
     """The root of the mean square of values, or of `n` among zeros, as large or as small as they may be."""
-    top = float(torch.linalg.vector_norm(values, math.inf))
+    peak = torch.linalg.vector_norm(values, math.inf)
+    top = float(peak)
     if not top or not math.isfinite(top):
         return top
-    return top * math.sqrt(float((values / top).square_().sum()) / (n or values.numel()))
+    # By a tensor: a GPU divides by a number by multiplying with its inverse, infinite for subnormals.
+    return top * math.sqrt(float((values / peak).square_().sum()) / (n or values.numel()))
 
 
 def _by_mask(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> Bins:

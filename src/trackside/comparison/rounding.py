@@ -21,6 +21,10 @@ __all__ = ["Place", "answers", "errors", "unexplained"]
 _TELLING_DRAWS, _FEWEST_DRAWS = 64, 8
 # Times what rounding was seen to move an element that another may have moved it.
 _HALF_WAY = 2.0
+# One that nearly every rounding moves has no tie but an error of its own, of which the largest of millions is
+# eight times the rms (tolerance.py). Three in four normally distributed moves are a 25th of that, or more;
+# a value at a tie goes over it in half of them.
+_MOVES, _NEARLY_EVERY = 1 / 25, 0.75
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,9 @@ def unexplained(
     """How many of the elements that are beyond what their bins allow rounding does not explain.
 
     Each by itself: it does where the baseline jumped to the same value on the same inputs, or where the
-    answer jumps there, or moves half as far, in one of the `rounded` answers; the first is as it is. `late`
-    says that these were too few to tell.
+    answer jumps there, or moves half as far, in one of the `rounded` answers; the first is as it is. Or where
+    it moves in nearly all of them, by so much that an error as large is due among many. `late` says that
+    these were too few to tell.
     """
     at = torch.nonzero(accuracy.beyond(found, oracle, allowed)).reshape(-1)
     limits = accuracy.Limits(allowed, found)
@@ -93,7 +98,7 @@ def unexplained(
     off = (mine - _elements(oracle, at)).abs()
     explained = limits.near(mine, _elements(baseline, at))
     first = next(rounded)[path]
-    jumped, draws = torch.zeros_like(explained), 0
+    jumped, draws, moves = torch.zeros_like(explained), 0, torch.zeros_like(off)
     while not bool(explained.all()) and (moved := next(rounded, None)) is not None:
         draws += 1
         if moved[path].shape == found.shape == first.shape:
@@ -102,6 +107,9 @@ def unexplained(
             away = torch.nan_to_num((taken - before).abs(), nan=0.0, posinf=0.0)
             explained |= limits.near(mine, taken) | (off <= _HALF_WAY * away)
             jumped |= ~limits.near(taken, before)
+            moves += away >= _MOVES * off
+        if draws >= _TELLING_DRAWS:
+            explained |= moves >= _NEARLY_EVERY * draws
     return {
         "unexplained": int((~explained).sum()),
         "late": draws < _TELLING_DRAWS and (draws < _FEWEST_DRAWS or bool((jumped & ~explained).any())),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = [
     "Allowance",
@@ -39,10 +39,12 @@ _FEW = 256
 _FEW_SUBNORMALS = 0.05
 # As many elements must show an error that has nothing to do with their magnitude before it counts for zeros.
 _ENOUGH_FOR_ZEROS = 64
+# An error that grows by less than this from bin to bin does not follow the values, which grow 16-fold.
+_STAYS = 4.0
 # Rounding to the output's type makes 0.29 epsilon rms of a value at most, 0.19 of values at random.
 _ROUNDING = 0.3
-# How far beyond the rms the largest of many normally distributed errors may lie.
-_SIGMAS = 8
+# How far beyond the rms the largest of many normally distributed errors may lie, and that of some thousands.
+_SIGMAS, _FEWER_SIGMAS = 8, 4
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def allow(
     # Flushing a few subnormals to zero is what fast exponentials do; a task made of them is about them.
     subnormal = sum(row[0] for name, row in baseline.items() if _is_subnormal(name, dtype))
     flushed = flushed or subnormal <= _FEW_SUBNORMALS * sum(row[0] for row in baseline.values())
-    everywhere = _error_everywhere(baseline, dtype)
+    everywhere, below = _error_everywhere(baseline, dtype), _error_below(baseline, dtype)
     allowances = {}
     for name, (n, error, largest, magnitude) in baseline.items():
         # An exact zero has no magnitude of its own: at most one epsilon of the whole leaf's.
@@ -152,6 +154,8 @@ def allow(
             beside = [baseline[o] for o in (str(int(name) - 1), str(int(name) + 1)) if o in baseline]
             error = _together([(n, error), *((row[0], row[1]) for row in beside)])
             largest = max(largest, *(row[2] for row in beside), 0.0)
+        if int(name) < below.bin:
+            error, largest = max(error, below.error), max(largest, _FEWER_SIGMAS * below.error)
         rms = max(rule.rms_factor * error, rule.rms_floor * epsilon * scale)
         most = max(rule.max_factor * largest, rule.max_floor * epsilon * scale)
         if name == _ZERO:
@@ -173,13 +177,39 @@ def _error_everywhere(baseline: Bins, dtype: str) -> float:
     Sums make one: what is left where terms cancel is off by as much as what is large. There zeros may be
     too, exact as they are in the baseline's order. Where small values are more exact, so must zeros be.
     """
+    return min(_unrounded(baseline, dtype, _ENOUGH_FOR_ZEROS).values(), default=0.0)
+
+
+class _Below(NamedTuple):
+    """The lowest bin in which many values lie, and the rms error of the few below it."""
+
+    bin: int
+    error: float
+
+
+def _error_below(baseline: Bins, dtype: str) -> _Below:
+    """What smaller values are off by where the error has stopped to shrink with them.
+
+    Of a ReLU's smallest outputs there are one or two in a bin, and half of the baseline's are exact by luck.
+    An error that stays while values become 16 times smaller is theirs too; a relative one would not stay.
+    """
+    errors = _unrounded(baseline, dtype, _FEW)
+    lowest = sorted(errors)[:2]
+    if len(lowest) < 2 or errors[lowest[1]] > _STAYS * errors[lowest[0]]:
+        return _Below(0, 0.0)
+    return _Below(lowest[0], errors[lowest[0]])
+
+
+def _unrounded(baseline: Bins, dtype: str, enough: int) -> dict[int, float]:
+    """The rms error beyond the rounding of the output, of bins with `enough` elements."""
     epsilon = _EPSILON.get(dtype, 2.0**-23)
-    errors = [
-        error * math.sqrt(1 - min(1.0, _ROUNDING * epsilon * magnitude / error) ** 2) if error else 0.0
+    return {
+        int(name): error * math.sqrt(1 - min(1.0, _ROUNDING * epsilon * magnitude / error) ** 2)
+        if error
+        else 0.0
         for name, (n, error, _, magnitude) in baseline.items()
-        if name != _ZERO and n >= _ENOUGH_FOR_ZEROS and not _is_subnormal(name, dtype)
-    ]
-    return min(errors, default=0.0)
+        if name != _ZERO and n >= enough and not _is_subnormal(name, dtype)
+    }
 
 
 def normwise(allowances: dict[str, Allowance], dtype: str) -> dict[str, Allowance]:
@@ -213,7 +243,9 @@ def exceeds(candidate: Bins, allowances: dict[str, Allowance]) -> tuple[str, flo
         limit = allowances.get(name)
         if limit is None:
             continue
-        factor = max(_times(rms, limit.rms) if n >= 16 else 0.0, _times(largest, limit.largest))
+        # One element that is off by as much as one may be makes no mean too large.
+        mean = math.hypot(limit.rms, limit.largest / math.sqrt(n))
+        factor = max(_times(rms, mean) if n >= 16 else 0.0, _times(largest, limit.largest))
         if factor > 1 and (worst is None or factor > worst[1]):
             worst = (name, factor)
     return worst
