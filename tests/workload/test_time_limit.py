@@ -1,5 +1,7 @@
 """Code that never ends is made to raise where it is; code that ends is left alone."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -43,6 +45,31 @@ def test_an_end_at_the_very_moment_raises_there_or_not_at_all() -> None:
     # One that is raised after its block would end this test, or be missing here.
     time.sleep(0.01)
     assert len(ended) == 200
+
+
+AFTERWARDS = """
+import sys, time
+from trackside.workload.time_limit import TooLong, time_limit
+try:
+    with time_limit(0.05):
+        while True:
+            {step}
+except TooLong:
+    pass
+sys.settrace(lambda frame, event, argument: None)
+(lambda: None)()
+print("went on")
+"""
+
+
+@pytest.mark.parametrize(
+    "step", ["sum(range(9))", "try: time.sleep(1)\n            except BaseException: break"]
+)
+def test_the_interpreter_goes_on_as_before_also_under_a_trace_function(step: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AFTERWARDS.format(step=step)], capture_output=True, text=True, timeout=20
+    )
+    assert done.stdout == "went on\n", done.stderr
 
 
 def test_errors_of_the_code_itself_come_through() -> None:

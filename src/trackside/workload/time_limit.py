@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 __all__ = ["TooLong", "allowed", "time_limit"]
 
@@ -15,6 +16,10 @@ _SLOWER = 20
 
 class TooLong(BaseException):
     """Raised in the thread whose time is up; no `except Exception` on the way takes it for its own."""
+
+
+class _Received(BaseException):
+    """Takes the place of what is on its way."""
 
 
 def allowed(least: float, usual: float) -> float:
@@ -49,5 +54,9 @@ def time_limit(seconds: float) -> Iterator[None]:
         done.set()
         watcher.join()
         if late:
-            # Not delivered yet where the code ended by itself just then.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
+            # Perhaps not delivered yet: the code ended by itself just then. Taken back, by None, it would let
+            # Python 3.11 look for it at every step from then on, and never get beyond one under sys.settrace.
+            with suppress(_Received):
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_Received))
+                while True:
+                    time.sleep(0)
