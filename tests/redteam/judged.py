@@ -153,26 +153,28 @@ def _save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
 
     machine = facts()
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    asked = _asked(arguments)
-    document = asked | {
-        "commit": commit() or "unknown",
-        "date": datetime.now(UTC).date().isoformat(),
+    document = _asked(arguments) | {
+        **_sources(),
         "machine": f"{machine.cpu.model}, {machine.cpu.threads} threads"
         if arguments.device == "cpu"
         else ", ".join(gpu.name or "GPU" for gpu in machine.gpus),
         "software": asdict(machine.software),
-        "rows": _earlier(arguments.out, asked, {row["name"] for row in rows}) + rows,
+        "rows": _earlier(arguments, {row["name"] for row in rows}) + rows,
     }
     write_json(arguments.out, json.loads(_without_paths(json.dumps(document))))
 
 
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
     """What two runs must share for their rows to stand in one file."""
+    return {"full": arguments.full, "naive": arguments.naive, "device": arguments.device}
+
+
+def _sources() -> dict[str, Any]:
+    """What gave a row: a run in parts may span commits, and the matrix names each."""
     return {
-        "full": arguments.full,
-        "naive": arguments.naive,
-        "device": arguments.device,
         "source_sha256": source_sha256(),
+        "commit": commit() or "unknown",
+        "date": datetime.now(UTC).date().isoformat(),
     }
 
 
@@ -182,15 +184,17 @@ def _without_paths(text: str) -> str:
     return re.sub(rf"{temporary}/[^/\s\"']+", "TMP", text).replace(f"{HERE.parents[1]}/", "")
 
 
-def _earlier(out: Path, asked: dict[str, Any], now: set[str]) -> list[dict[str, Any]]:
-    """Rows of other cases that the same sources gave to the same question: a run in parts adds up."""
+def _earlier(arguments: argparse.Namespace, now: set[str]) -> list[dict[str, Any]]:
+    """Rows of other cases that an earlier run gave to the same question: a run in parts adds up."""
     try:
-        document = read_json(out)
+        document = read_json(arguments.out)
     except FileNotFoundError:
         return []
-    if any(document.get(key) != value for key, value in asked.items()):
+    if any(document.get(key) != value for key, value in _asked(arguments).items()):
         return []
-    return [row for row in document["rows"] if row["name"] not in now]
+    # Rows of the time when all of a file had one commit have none of their own.
+    whole = {key: document[key] for key in _sources()}
+    return [whole | row for row in document["rows"] if row["name"] not in now]
 
 
 def _in_parts(arguments: argparse.Namespace, chosen: list[Case]) -> int:
@@ -246,7 +250,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes that take turns over the cases")
     parser.add_argument("--part", type=int, default=0, help="which of the jobs this is; they count from 1")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no case after this long")
-    parser.add_argument("--rest", action="store_true", help="only cases of which --out has no row yet")
+    parser.add_argument(
+        "--rest", action="store_true", help="only cases without a row of these sources in --out"
+    )
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args(argv)
     chosen = [c for c in cases(arguments.device) if arguments.kind in (None, c.kind)]
@@ -259,7 +265,8 @@ def main(argv: list[str]) -> int:
     if arguments.names:
         chosen = [c for c in chosen if c.name in arguments.names]
     if arguments.rest:
-        done = {row["name"] for row in _earlier(arguments.out, _asked(arguments), set())}
+        sources = source_sha256()
+        done = {row["name"] for row in _earlier(arguments, set()) if row["source_sha256"] == sources}
         chosen = [c for c in chosen if c.name not in done]
     if arguments.jobs > 1 and not arguments.part:
         return _in_parts(arguments, chosen)
@@ -274,6 +281,7 @@ def main(argv: list[str]) -> int:
                 print(f"stopped after {len(rows)} of {len(chosen)} cases: the time is up", file=sys.stderr)
                 return 1
             row = _naive_row(case) if arguments.naive else _row(case, arguments, crew, Path(store))
+            row |= _sources()
             bad += not row["fits"]
             rows.append(row)
             if arguments.out:

@@ -104,7 +104,7 @@ def test_jobs_count_as_good_only_if_all_end_well_with_all_cases(
 def save(out: Path, name: str, full: bool = False, device: str = "cpu") -> list[str]:
     """Names in the file after a run with one row."""
     arguments = argparse.Namespace(out=out, full=full, device=device, naive=False)
-    judged._save(arguments, [{"name": name}])
+    judged._save(arguments, [{"name": name} | judged._sources()])
     return [row["name"] for row in json.loads(out.read_text())["rows"]]
 
 
@@ -134,10 +134,27 @@ def test_a_false_case_must_fool_the_usual_check_by_more_than_noise(
     assert judged._naive_row(FALSE)["fits"] is fits
 
 
-def test_the_matrix_says_where_sources_differed_from_the_commit(
+def test_a_row_of_other_sources_stays_in_the_file_and_is_among_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    with monkeypatch.context() as other:
+        other.setattr(judged, "source_sha256", lambda: "of another day")
+        save(out, NAMES[0])
+    assert save(out, NAMES[1]) == list(NAMES)
+    assert [row["source_sha256"] for row in json.loads(out.read_text())["rows"]][:1] == ["of another day"]
+    assert judged.main([*NAMES, "--rest", "--out", str(out), "--seconds", "-1"]) == 1
+    assert f"stopped after 0 of {len(NAMES) - 1} cases" in capsys.readouterr().err
+
+
+def test_the_matrix_says_which_commit_gave_a_verdict_and_where_sources_differed_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matrix, "RESULTS", tmp_path)
-    monkeypatch.setenv("TRACKSIDE_COMMIT", f"{'0123456789' * 4} with changes")
-    judged._save(argparse.Namespace(out=tmp_path / "cpu-full.json", full=True, device="cpu", naive=False), [])
-    assert "commit `012345678901 with changes`" in matrix.page()
+    row = {"kind": "honest", "family": "f", "verdict": "faster", "ratio": 2.0, "fits": True}
+    arguments = argparse.Namespace(out=tmp_path / "cpu-full.json", full=True, device="cpu", naive=False)
+    for name, commit in (("early", "a" * 40), ("late", f"{'0123456789' * 4} with changes")):
+        monkeypatch.setenv("TRACKSIDE_COMMIT", commit)
+        judged._save(arguments, [row | {"name": name} | judged._sources()])
+    assert "| early | faster | 2.000 | `aaaaaaaaaaaa`," in matrix.page()
+    assert "| late | faster | 2.000 | `012345678901 with changes`," in matrix.page()
