@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.diagnose.conftest import PROGRAMS
 
 from trackside.diagnose.workbench import Workbench
+from trackside.machine.surroundings import find_profiler
 
 CLEAN = sorted((PROGRAMS / "cuda").glob("clean_*.py"))
 
@@ -63,18 +65,46 @@ def test_another_device_than_the_one_here_is_not_timed() -> None:
         assert bench.ratio("a = torch.rand(4)", "a + 1", "a + 1", on_host=True) is not None
 
 
-@pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
-def test_clean_programs_are_not_blamed(program: Path, tmp_path: Path) -> None:
+def _profiled(program: Path, home: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "trackside", "profile", "--json", str(program)],
+        [sys.executable, "-m", "trackside", "profile", "--json", *options, str(program)],
         capture_output=True,
         text=True,
-        env={**os.environ, "TRACKSIDE_HOME": str(tmp_path)},
+        env={**os.environ, "TRACKSIDE_HOME": str(home)},
         timeout=110,
     )
-    record = json.loads(done.stdout)
+    record: dict[str, Any] = json.loads(done.stdout)
     assert record["program"]["exit_code"] == 0, done.stderr[-800:]
     assert record["step_ms"] is not None
+    return record
+
+
+def test_what_the_hardware_counts_in_kernels_of_one_s_own_is_told(tmp_path: Path) -> None:
+    if find_profiler("ncu") is None:
+        pytest.skip("needs ncu")
+    rules = {
+        "uncoalesced-access": "scale_columns",
+        "doubles-in-kernel": "powers",
+        "register-spills": "row_norm",
+    }
+    broken, repaired = (
+        _profiled(PROGRAMS / "cuda" / f"counted_{which}.py", tmp_path, "--counters")
+        for which in ("broken", "repaired")
+    )
+    found = {one["id"]: one for one in broken["findings"]}
+    counted = {one["name"]: one["counters"] for one in broken["kernels"]}
+    for rule, kernel in rules.items():
+        assert rule in found, json.dumps(counted.get(kernel), indent=1)
+        assert kernel in found[rule]["evidence"][0]
+    assert not set(rules) & {one["id"] for one in repaired["findings"]}
+    # Each is repaired alone in the other program: together they gain what is predicted for all.
+    gained = 1 - repaired["step_ms"] / broken["step_ms"]
+    assert broken["together"]["low"] < gained
+
+
+@pytest.mark.parametrize("program", CLEAN, ids=lambda path: path.stem)
+def test_clean_programs_are_not_blamed(program: Path, tmp_path: Path) -> None:
+    record = _profiled(program, tmp_path)
     blamed = [
         (one["id"], one["line"], one["gain"]) for one in record["findings"] if one["gain"]["low"] >= 0.02
     ]

@@ -29,6 +29,7 @@ FAMILIES = (
     "device",
     "copies",
     "kernels",
+    "counted",
     "distributed",
 )
 """Modules with rules."""

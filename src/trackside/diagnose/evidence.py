@@ -16,6 +16,7 @@ from trackside.diagnose.workbench import Ratio, Workbench
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.rank_times import RanksSeen
+from trackside.profiling.roofline import kernel_works
 from trackside.trace.dependencies import TracedGraph, task_graph
 from trackside.trace.edits import Edit, Remove, Scale, ShrinkGaps
 from trackside.trace.intervals import merged
@@ -66,6 +67,8 @@ class Evidence:
     """Relative interquartile range of the untraced steps."""
     ranks: RanksSeen = field(default_factory=RanksSeen)
     """Of a program that runs as several; all else here is about the first."""
+    counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What the hardware counted in one run of a kernel, by the kernel's name; empty unless asked for."""
 
     # -- the traced steps ----------------------------------------------------------------------------
 
@@ -84,6 +87,15 @@ class Evidence:
     @cached_property
     def has_device(self) -> bool:
         return bool(len(self.trace.on_device))
+
+    @cached_property
+    def least_bytes(self) -> dict[str, float]:
+        """Bytes that a run of a kernel has to move at least, by its name: the mean of the known ones."""
+        rows = self.trace.of(Kind.KERNEL)
+        runs: dict[str, list[float]] = {}
+        for row, work in kernel_works(self.trace, rows).items():
+            runs.setdefault(self.trace.name_of(row), []).append(work.bytes)
+        return {name: sum(many) / len(many) for name, many in runs.items()}
 
     @cached_property
     def _in_steps(self) -> Ints:
@@ -384,6 +396,7 @@ def gather(
     machine: Machine | None = None,
     workbench: Workbench | None = None,
     ranks: RanksSeen | None = None,
+    counters: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Evidence | None:
     """The evidence of a capture; None where no step was traced."""
     trace = captured.traced
@@ -410,6 +423,7 @@ def gather(
         workbench=workbench,
         step_spread=first.spread if first is not None else 0.0,
         ranks=ranks or RanksSeen(),
+        counters=counters or {},
     )
 
 

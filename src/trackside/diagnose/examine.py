@@ -19,7 +19,12 @@ from trackside.trace.model import Trace
 __all__ = ["examine"]
 
 
-def examine(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None) -> Diagnosis:
+def examine(
+    captured: Captured,
+    run: RunFacts,
+    ranks: RanksSeen | None = None,
+    counters: Mapping[str, Mapping[str, float]] | None = None,
+) -> Diagnosis:
     """Ask every rule; what a fix would cost is timed here where a rule can write it down.
 
     Args:
@@ -27,6 +32,7 @@ def examine(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None) -
         run: the command, for the one that would prove a finding, and what is known of the machine. Where
             nothing stands behind `python` there is no program to run again.
         ranks: what all ranks saw, if there are several.
+        counters: what the hardware counted, by kernel.
     """
     device = _device(captured.traced)
     memory = psutil.virtual_memory()
@@ -38,7 +44,7 @@ def examine(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None) -
         ceilings=run.ceilings,
     )
     with Workbench(device=str(device.get("name", "unknown")) if device is not None else None) as workbench:
-        evidence = gather(captured, run.command[1:], machine, workbench, ranks)
+        evidence = gather(captured, run.command[1:], machine, workbench, ranks, counters)
         return diagnose(evidence) if evidence is not None else Diagnosis([], None, [])
 
 

@@ -36,6 +36,8 @@ class CountersRead:
     kernels: dict[str, dict[str, float]] = field(default_factory=dict)
     launches: int = 0
     missing: list[Trust] = field(default_factory=list)
+    by_name: dict[str, dict[str, float]] = field(default_factory=dict)
+    """The same by the kernel's name in the trace."""
 
 
 def choose_kernels(kernels: Sequence[Kernel]) -> list[Kernel]:
@@ -105,7 +107,9 @@ def collect_counters(
         )
     elif ended.signal is not None:
         missing.append(Trust(what="counters", effect=f"ncu was ended by signal {ended.signal}", remedy=None))
-    return CountersRead(found.kernels, found.launches, missing)
+    names = {kernel.id: kernel.name for kernel in kernels}
+    by_name = {names[one]: counted for one, counted in found.kernels.items()}
+    return CountersRead(found.kernels, found.launches, missing, by_name)
 
 
 def _nothing(why: str, remedy: str | None) -> CountersRead:
