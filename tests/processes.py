@@ -1,11 +1,41 @@
-"""Watching processes that are not our children."""
+"""Processes beside the test: how they are watched, and one that holds a device."""
 
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["alive", "gone", "until"]
+__all__ = ["alive", "gone", "holding_process", "until"]
+
+_HOLDER = """
+import os, sys
+from pathlib import Path
+from trackside.store.lock import DeviceLock
+key, folder, cpus = sys.argv[1:]
+if cpus:
+    os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
+with DeviceLock(key, False, verb="compare", folder=Path(folder) if folder else None):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def holding_process(
+    key: str, folder: Path | None = None, cpus: Iterable[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that holds a device until it is killed or reads a line."""
+    command = [sys.executable, "-c", _HOLDER, key, str(folder or ""), ",".join(map(str, cpus))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> None:

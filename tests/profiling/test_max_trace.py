@@ -44,7 +44,9 @@ def profiled(folder: Path, program: str, *options: str) -> dict[str, Any]:
         [sys.executable, "-m", "trackside", "profile", "--json", *options, str(script)],
         capture_output=True,
         text=True,
-        env={**os.environ, "TRACKSIDE_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"},
+        env=os.environ
+        | {"TRACKSIDE_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
+        | {"TRACKSIDE_LOCKS": str(folder / "locks")},
     )
     assert done.returncode == 0, done.stderr
     # The program's own went on as ever.

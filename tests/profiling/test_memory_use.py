@@ -22,7 +22,7 @@ from trackside.profiling.memory_use import BEFORE, MemoryUse, Owner, device_memo
 from trackside.trace.reader import read_trace
 
 MB = 1 << 20
-TRAIN, LIBRARY = "/work/train.py", "/lib/torch/nn/modules/linear.py"
+TRAIN, LIBRARY = "/project/train.py", "/lib/torch/nn/modules/linear.py"
 
 
 def users(file: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -59,7 +60,10 @@ class Torchrun:
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         self.process = subprocess.Popen(
             [*torchrun, "-m", "trackside", "profile", *words],
-            env=plain | {"TRACKSIDE_HOME": str(self.home), "COLUMNS": "100", "OMP_NUM_THREADS": "1"},
+            env=plain
+            | {"TRACKSIDE_HOME": str(self.home), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+            # One for each, so that two run at once.
+            | {"TRACKSIDE_LOCKS": str(folder / f"locks-{secrets.token_hex(4)}")},
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

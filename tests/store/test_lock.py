@@ -6,34 +6,17 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import holding_process
 
 from trackside.records.errors import TracksideError
-from trackside.store.lock import DeviceLock
-
-HOLDER = (
-    "import sys; from pathlib import Path; from trackside.store.lock import DeviceLock\n"
-    "with DeviceLock('cpu', False, verb='compare', folder=Path(sys.argv[1])):\n"
-    "    print('held', flush=True); sys.stdin.readline()\n"
-)
-
-
-@contextmanager
-def holding_process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that holds the lock until it is killed or reads a line."""
-    command = [sys.executable, "-c", HOLDER, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        try:
-            yield process
-        finally:
-            process.kill()
+from trackside.store import lock as lock_module
+from trackside.store.lock import DeviceLock, gpu_key
 
 
 class Patience:
@@ -55,7 +38,7 @@ class Patience:
 
 
 def test_a_held_device_is_busy_and_the_holder_is_named(tmp_path: Path) -> None:
-    with holding_process(tmp_path) as holder:
+    with holding_process("cpu", tmp_path) as holder:
         with pytest.raises(TracksideError) as caught, DeviceLock("cpu", False, folder=tmp_path):
             pass
         assert caught.value.kind == "busy"
@@ -63,13 +46,13 @@ def test_a_held_device_is_busy_and_the_holder_is_named(tmp_path: Path) -> None:
 
 
 def test_another_device_is_free(tmp_path: Path) -> None:
-    with holding_process(tmp_path), DeviceLock("gpu-GPU-1234", False, folder=tmp_path):
+    with holding_process("cpu", tmp_path), DeviceLock("gpu-GPU-1234", False, folder=tmp_path):
         held = {path.name for path in tmp_path.glob("*.lock") if path.read_bytes()}
         assert held == {"cpu.lock", "gpu-GPU-1234.lock"}
 
 
 def test_death_of_the_holder_frees_the_device(tmp_path: Path) -> None:
-    with holding_process(tmp_path) as holder:
+    with holding_process("cpu", tmp_path) as holder:
         holder.kill()
         holder.wait()
         with DeviceLock("cpu", False, folder=tmp_path):
@@ -86,7 +69,7 @@ def test_leaving_the_block_frees_the_device_even_by_exception(tmp_path: Path) ->
 
 def test_waiting_tells_who_holds_the_device_once_and_then_gets_it(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
-    with holding_process(tmp_path) as holder:
+    with holding_process("cpu", tmp_path) as holder:
 
         def end_holder() -> None:
             holder.kill()
@@ -103,7 +86,7 @@ def test_waiting_tells_who_holds_the_device_once_and_then_gets_it(tmp_path: Path
 
 def test_waiting_ends_after_the_given_seconds(tmp_path: Path) -> None:
     patience = Patience()
-    with holding_process(tmp_path):
+    with holding_process("cpu", tmp_path):
         lock = DeviceLock("cpu", 2.5, folder=tmp_path, clock=patience.clock, sleep=patience.sleep)
         with pytest.raises(TracksideError, match=r"after 2\.5 s of waiting"), lock:
             pass
@@ -131,7 +114,7 @@ def test_a_lock_file_that_a_cleaner_removed_binds_nobody(
 
 
 def test_garbage_in_the_lock_file_is_no_obstacle(tmp_path: Path) -> None:
-    with holding_process(tmp_path):
+    with holding_process("cpu", tmp_path):
         (tmp_path / "cpu.lock").write_text("[1")
         with (
             pytest.raises(TracksideError, match="by another process"),
@@ -258,6 +241,7 @@ def test_every_process_of_a_user_looks_in_one_private_place(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("TRACKSIDE_LOCKS", raising=False)
     with DeviceLock("test-of-the-default-place", False):
         place = Path("/tmp") / f"trackside-locks-{os.getuid()}"
         assert (place / "test-of-the-default-place.lock").exists()
@@ -268,3 +252,190 @@ def test_one_object_cannot_be_entered_twice(tmp_path: Path) -> None:
     lock = DeviceLock("cpu", False, folder=tmp_path)
     with lock, pytest.raises(RuntimeError, match="held by this object"), lock:
         pass
+
+
+def test_measurements_on_several_gpus_run_side_by_side_one_on_each(tmp_path: Path) -> None:
+    gpus = [gpu_key(f"GPU-{number}") for number in range(3)]
+    with ExitStack() as holders:
+        for gpu in gpus:
+            holders.enter_context(holding_process(gpu, tmp_path))
+        for gpu in gpus:
+            with pytest.raises(TracksideError, match=f"{gpu} is in use"), DeviceLock(gpu, 0, folder=tmp_path):
+                pass
+
+
+# One CPU of each core that this process may run on.
+CORES = sorted({lock_module._core(cpu): cpu for cpu in sorted(os.sched_getaffinity(0), reverse=True)}.items())
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+
+@needs_two_cores
+def test_disjoint_sets_of_cpus_measure_side_by_side_and_overlapping_ones_wait(tmp_path: Path) -> None:
+    (_, first), (_, second), *_ = CORES
+
+    def busy() -> bool:
+        try:
+            with DeviceLock("cpu", False, folder=tmp_path):
+                return False
+        except TracksideError:
+            return True
+
+    with holding_process("cpu", tmp_path, cpus={first}):
+        with holding_process("cpu", tmp_path, cpus={second}):
+            assert busy(), "this one may run on both"
+            assert [busy_on({cpu}, busy) for cpu in (first, second)] == [True, True]
+        assert busy()
+        assert [busy_on({cpu}, busy) for cpu in (first, second)] == [True, False]
+    assert not busy()
+    with DeviceLock("cpu", False, folder=tmp_path):
+        assert busy_on({second}, busy), "who holds all holds each"
+
+
+def busy_on(cpus: set[int], busy: Callable[[], bool]) -> bool:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        return busy()
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@needs_two_cores
+def test_a_set_that_is_refused_in_the_middle_gives_back_what_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first, _), (second, _), *_ = CORES
+    monkeypatch.setattr(os, "cpu_count", lambda: len(os.sched_getaffinity(0)) + 1)
+    with holding_process(f"cpu-{second}", tmp_path):
+        before = open_descriptors()
+        with pytest.raises(TracksideError, match="cpu is in use"), DeviceLock("cpu", False, folder=tmp_path):
+            pass
+        assert open_descriptors() == before
+        with DeviceLock(f"cpu-{first}", False, folder=tmp_path):
+            pass
+
+
+BELOW = (
+    "import sys; from pathlib import Path; from trackside.store.lock import DeviceLock\n"
+    "with DeviceLock('cpu', False, folder=Path(sys.argv[1])): print('went ahead')\n"
+)
+
+
+@pytest.mark.parametrize(("job", "goes_ahead"), [(None, True), ("1:/somewhere", True), ("own", False)])
+def test_what_runs_below_the_holder_is_part_of_what_it_measures_unless_it_is_a_job(
+    tmp_path: Path, job: str | None, goes_ahead: bool
+) -> None:
+    """A command that is compared may be `trackside profile`: it must not wait for who waits for it."""
+    # The shell is in between, as the host of commands is; exec makes it the verb of a job.
+    own = "TRACKSIDE_JOB=$$:/somewhere exec " if job == "own" else ""
+    environment = os.environ | ({"TRACKSIDE_JOB": job} if job not in (None, "own") else {})
+    words = ["sh", "-c", f'{own}"$@"; exit $?', "sh", sys.executable, "-c", BELOW, str(tmp_path)]
+    with DeviceLock("cpu", False, folder=tmp_path):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert (done.stdout == "went ahead\n") == goes_ahead, done.stderr
+        assert ("is in use" in done.stderr) != goes_ahead
+    with holding_process("cpu", tmp_path):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert "is in use" in done.stderr, "a stranger has it"
+
+
+def test_those_below_one_holder_keep_off_each_other(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", BELOW, str(tmp_path)]
+    with DeviceLock("cpu", False, folder=tmp_path):
+        with holding_process("cpu", tmp_path) as sibling:
+            done = subprocess.run(words, capture_output=True, text=True)
+            assert f"in use by process {sibling.pid}" in done.stderr, done.stdout
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.stdout == "went ahead\n", done.stderr
+        # And what runs below one of them is part of what that one measures.
+        nested = BELOW.replace("print('went ahead')", "import subprocess; subprocess.run(sys.argv[2:])")
+        done = subprocess.run(
+            [sys.executable, "-c", nested, str(tmp_path), *words], capture_output=True, text=True
+        )
+        assert done.stdout == "went ahead\n", done.stderr
+    with DeviceLock("cpu", False, folder=tmp_path):
+        pass
+
+
+@contextmanager
+def fork(act: Callable[[], object]) -> Iterator[None]:
+    """A copy of this process that does something and stays, with all that is open here."""
+    (done, tell), (hear, end) = os.pipe(), os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            os.close(end)
+            act()
+            os.write(tell, b"!")
+            os.read(hear, 1)
+        finally:
+            os._exit(0)
+    os.close(tell)
+    os.read(done, 1)
+    try:
+        yield
+    finally:
+        os.close(end)
+        os.waitpid(pid, 0)
+        os.close(done)
+        os.close(hear)
+
+
+def test_a_fork_of_the_holder_neither_keeps_the_device_nor_gives_it_back(tmp_path: Path) -> None:
+    lock = DeviceLock("cpu", False, folder=tmp_path)
+    with ExitStack() as forks:
+        with lock:
+            forks.enter_context(fork(lambda: None))
+            forks.enter_context(fork(lambda: lock.__exit__(None, None, None)))
+            assert str(os.getpid()).encode() in (tmp_path / "cpu.lock").read_bytes()
+            with pytest.raises(TracksideError, match="is in use"), DeviceLock("cpu", False, folder=tmp_path):
+                pass
+        with DeviceLock("cpu", False, folder=tmp_path):
+            pass
+
+
+def test_the_note_of_another_process_with_the_same_number_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers that share a place for locks have numbers of their own."""
+    monkeypatch.setattr(os, "cpu_count", lambda: len(os.sched_getaffinity(0)) + 1)
+    other = b'{"pid": %d, "process": "another"}' % os.getpid()
+    with DeviceLock("cpu", False, folder=tmp_path):
+        (tmp_path / "cpu.lock").write_bytes(other)
+    assert (tmp_path / "cpu.lock").read_bytes() == other
+
+
+def test_threads_of_one_core_are_one_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four CPUs on two cores, 0 and 2 on the first; of CPU 3 nothing is known."""
+    for cpu, siblings in enumerate(["0,2", "1,3", "0,2"]):
+        (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(siblings + "\n")
+    monkeypatch.setattr(lock_module, "_CPUS", tmp_path)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+
+    def on(*cpus: int) -> DeviceLock:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cpus))
+        return DeviceLock("cpu", False, folder=tmp_path).__enter__()
+
+    first = on(0)
+    with pytest.raises(TracksideError, match="cpu is in use"):
+        on(2)
+    for other in (on(1), on(3)):
+        other.__exit__(None, None, None)
+    first.__exit__(None, None, None)
+    both = on(0, 2)
+    with pytest.raises(TracksideError, match="cpu is in use"):
+        on(0)
+    both.__exit__(None, None, None)
+
+
+def test_containers_that_share_a_device_can_name_a_common_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRACKSIDE_LOCKS", str(tmp_path / "locks"))
+    with DeviceLock("cpu", False):
+        assert (tmp_path / "locks" / "cpu.lock").exists()
+        with pytest.raises(TracksideError), DeviceLock("cpu", False):
+            pass
+    (tmp_path / "locks").chmod(0o777)
+    with pytest.raises(TracksideError, match="others can write to it"):
+        DeviceLock("cpu").__enter__()

@@ -37,6 +37,7 @@ __all__ = [
     "facts",
     "fingerprint",
     "gpu_numbered",
+    "visible_gpus",
 ]
 
 # The vector and matrix extensions that the field's CPU kernels dispatch on (oneDNN, FBGEMM, ATen).
@@ -245,13 +246,22 @@ def gpu_numbered(
     chosen = environment.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
         return {gpu.index: gpu.uuid for gpu in machine.gpus}.get(number) or number
+    visible = visible_gpus(machine, environment)
+    return visible[number] if number < len(visible) else number
+
+
+def visible_gpus(machine: MachineFacts, environment: Mapping[str, str] = os.environ) -> list[int | str]:
+    """The GPUs that a program started here may use, each as `gpu_numbered` names it."""
+    chosen = environment.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return [gpu.uuid or gpu.index for gpu in machine.gpus]
     visible: list[int | str] = []
     for entry in chosen.split(","):
         gpu = _gpu_named(machine, entry.strip())
         if gpu is None:
             break
         visible.append(gpu)
-    return visible[number] if number < len(visible) else number
+    return visible
 
 
 def _gpu_named(machine: MachineFacts, entry: str) -> int | str | None:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from trackside.records.errors import TracksideError, encodable
+from trackside.records.migrations import migrated
 
 __all__ = ["Part", "Record", "RecordStatus"]
 
@@ -52,11 +53,13 @@ class Record(Part):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Reads a stored record; fields that this release does not know are passed over.
+        """Reads a stored record, also of an older release; fields that this one does not know are left out.
 
         Raises:
-            TracksideError: kind `store`, when the schema is another one or a field has an impossible value.
+            TracksideError: kind `store`, when the schema is another or a newer one, or a field has an
+                impossible value.
         """
+        data = migrated(data)
         wanted = cls.model_fields["schema_"].default
         found = data.get("schema")
         if isinstance(wanted, str) and found != wanted:

@@ -1,1 +1,1 @@
-"""Run records on disk and the lock that keeps two measurements off one device."""
+"""Run records on disk, jobs that make them, and the lock that keeps two measurements off one device."""

@@ -1,18 +1,28 @@
 """JSON files that survive a crash: written whole by rename, read whole or refused with the reason."""
 
+import errno
 import fcntl
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
 from trackside.records.errors import TracksideError
 
-__all__ = ["folder_lock", "fsync_folder", "read_json", "store_errors", "sweep_leftovers", "write_json"]
+__all__ = [
+    "folder_lock",
+    "fsync_folder",
+    "open_unlinked",
+    "read_json",
+    "store_errors",
+    "sweep_leftovers",
+    "write_json",
+]
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
@@ -40,8 +50,22 @@ def sweep_leftovers(path: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
+def open_unlinked(path: Path) -> BinaryIO:
+    """Opens a regular file to read that is no link: what came with a download may link to private files.
+
+    Raises:
+        OSError: it is a link, a pipe or a folder, or cannot be opened.
+    """
+    # A pipe that nobody writes to would hold up who opens it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_json(path: Path, *, links: bool = True) -> dict[str, Any]:
+    """A JSON object from a file; `links` says whether it may be one.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -49,7 +73,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     remedy = "restore the file from a copy, or delete it"
     try:
-        found = orjson.loads(path.read_bytes())
+        with path.open("rb") if links else open_unlinked(path) as file:
+            found = orjson.loads(file.read())
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
@@ -69,11 +94,15 @@ def fsync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """One process at a time; the kernel drops the lock when the process ends, however it ends."""
+def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """One process at a time; the kernel drops the lock when the process ends, however it ends.
+
+    Raises:
+        BlockingIOError: another process has it, and `wait` is False.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)

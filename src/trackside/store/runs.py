@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
-
-import orjson
+from typing import Any, Final
 
 from trackside.records.errors import TracksideError
+from trackside.records.migrations import migrated
+from trackside.store.entry import RECORD_FILE, START_FILE, RunState, RunSummary, process_mark, read_entry
 from trackside.store.files import (
     folder_lock,
     fsync_folder,
@@ -29,22 +29,14 @@ from trackside.store.files import (
     sweep_leftovers,
     write_json,
 )
+from trackside.store.index import RunIndex
+from trackside.store.job_note import note_run
+from trackside.store.order import order_of
+from trackside.store.selection import RunFilter, run_with_id
 
-__all__ = ["Run", "RunState", "RunStore", "RunSummary", "process_mark"]
+__all__ = ["Found", "Run", "RunState", "RunStore", "RunSummary", "process_mark"]
 
-RECORD_FILE: Final = "record.json"
-START_FILE: Final = "run.json"
-
-# Verb letter, UTC second, 16 random bits: short enough to type; mkdir decides when two processes draw one id.
-_ID: Final = re.compile(r"[a-z]-(\d{8}-\d{6})-[0-9a-f]{4}")
 _ID_ATTEMPTS: Final = 100
-_ABOUT_LENGTH: Final = 30
-
-# The end of the year 9999, past which datetime has no word for a time.
-_LAST_START_NS: Final = 253_402_300_800_000_000_000
-
-RunState = Literal["done", "failed", "running", "died", "unreadable"]
-"""`died`: the process ended without a final record. `unreadable`: a file is there and makes no sense."""
 
 
 @dataclass(frozen=True)
@@ -57,37 +49,13 @@ class Run:
 
 
 @dataclass(frozen=True)
-class RunSummary:
-    """One line of `runs list`."""
+class Found:
+    """What a listing found."""
 
-    id: str
-    verb: str
-    started: str
-    """UTC, ISO 8601."""
-    state: RunState
-    verdict: str | None
-    certified: bool | None
-    about: str | None
-    """Of a comparison, the names of what was compared; of a profile, what was run."""
-    reason: str | None
-    """Why there is no final record; None for states `done` and `failed`."""
-    folder: Path
-
-
-@dataclass(frozen=True)
-class _Start:
-    """What is known of a run's beginning: run.json, or what the id alone tells where that file is missing."""
-
-    verb: str
-    started_ns: int
-    pid: int | None = None
-    process: str | None = None
-    host: str | None = None
-    trouble: str | None = None
-
-
-# RunStore.list hides the builtin of that name from annotations inside the class.
-_Starts: TypeAlias = list[tuple[str, _Start]]
+    runs: tuple[RunSummary, ...]
+    """Newest first, not more than were asked for."""
+    total: int
+    """How many fit."""
 
 
 class RunStore:
@@ -110,12 +78,17 @@ class RunStore:
         entropy: Callable[[], str] = lambda: secrets.token_hex(2),
     ) -> None:
         self.root = _absolute(Path(root or os.environ.get("TRACKSIDE_HOME") or ".trackside"))
-        self._runs = self.root / "runs"
+        self.runs = self.root / "runs"
+        self.remarks: list[str] = []
+        """What the user should know of the store itself, each sentence once; it stopped nothing."""
         self._clock = clock
         self._entropy = entropy
+        self._index = RunIndex(self.root, self._remark)
 
     def new_run(self, verb: str) -> Run:
         """Creates the folder of a new run; no other process can get the same id.
+
+        It is the `last` one from now on, also where the clock has gone back since an earlier run began.
 
         Raises:
             TracksideError: kind `store`, when the folder cannot be created.
@@ -124,33 +97,38 @@ class RunStore:
             raise ValueError(f"a verb is lower-case letters and hyphens, not {verb!r}")
         with store_errors(self.root, "create a run in"):
             self.create_root()
-            self._runs.mkdir(exist_ok=True)
+            self.runs.mkdir(exist_ok=True)
             for _ in range(_ID_ATTEMPTS):
                 now_ns = self._clock()
                 stamp = datetime.fromtimestamp(now_ns // 1_000_000_000, UTC).strftime("%Y%m%d-%H%M%S")
                 run_id = f"{verb[0]}-{stamp}-{self._entropy()}"
-                run = Run(run_id, self._runs / run_id, verb)
+                run = Run(run_id, self.runs / run_id, verb)
                 try:
                     run.folder.mkdir()
                 except FileExistsError:
                     continue
-                start = {"id": run_id, "verb": verb, "started_ns": now_ns, "host": socket.gethostname()}
+                start: dict[str, Any] = {"id": run_id, "verb": verb, "started_ns": now_ns}
                 worker = {
+                    "host": socket.gethostname(),
                     "pid": os.getpid(),
                     "process": process_mark(os.getpid()),
                     "argv": [os.fsencode(a).decode("utf-8", "backslashreplace") for a in sys.argv],
                 }
                 try:
+                    order_ns = order_of(self.root, run_id, now_ns)
+                    if order_ns != now_ns:
+                        start["order_ns"] = order_ns
                     write_json(run.folder / START_FILE, start | worker)
-                    fsync_folder(self._runs)
+                    fsync_folder(self.runs)
                 except BaseException:
                     # A full disk has room for a folder still: it would be listed as a run that died.
                     shutil.rmtree(run.folder, ignore_errors=True)
                     raise
+                note_run(self.root, run_id, verb)
                 return run
         raise TracksideError(
             "store",
-            f"no free run id in {self._runs} after {_ID_ATTEMPTS} draws",
+            f"no free run id in {self.runs} after {_ID_ATTEMPTS} draws",
             "try again in a second, or set TRACKSIDE_HOME to another folder",
         )
 
@@ -178,13 +156,13 @@ class RunStore:
         return path
 
     def load(self, reference: str) -> dict[str, Any]:
-        """The record of a run, by id, by unique prefix, or `last` for the newest run.
+        """The record of a run, by id, by unique prefix, or `last` for the newest run, as this release has it.
 
         Raises:
             TracksideError: kind `not-found`, when no run or several fit, or the run has no record;
-                kind `store`, when its record cannot be read.
+                kind `store`, when its record cannot be read, or a newer release wrote it.
         """
-        return read_json(self._record_path(reference))
+        return migrated(read_json(self._record_path(reference)))
 
     def record_sha256(self, reference: str) -> str:
         """The SHA-256 of the record's bytes, to quote beside a result."""
@@ -198,108 +176,50 @@ class RunStore:
         Raises:
             TracksideError: kind `not-found`, when no run or more than one fits.
         """
-        ids = self._ids()
+        ids = self._index.names()
         if not ids:
-            raise TracksideError(
-                "not-found",
-                f"there are no runs in {self.root}",
-                "run `trackside compare BASELINE CANDIDATE`, or set TRACKSIDE_HOME to where the runs are",
-            )
+            raise self._empty()
         if reference == "last":
-            return self._newest_first(ids)[0][0]
-        if reference in ids:
-            return reference
-        fitting = sorted(run_id for run_id in ids if reference and run_id.startswith(reference))
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
-            shown = ", ".join(fitting[:5]) + (f" and {len(fitting) - 5} more" if len(fitting) > 5 else "")
-            message = f"{len(fitting)} runs start with {reference!r}: {shown}"
-            raise TracksideError("not-found", message, "give more of the id")
-        message = f"no run {reference!r} among the {len(ids)} in {self.root}"
-        raise TracksideError("not-found", message, "see `trackside runs list`")
+            entries = self._index.entries()
+            if not entries:
+                raise self._empty()
+            return entries[0].id
+        return run_with_id(reference, ids, str(self.root))
+
+    def find(self, wanted: RunFilter, limit: int | None = None) -> Found:
+        """Runs that fit, newest first; those whose files cannot be read are listed too, with the reason."""
+        fitting = [entry for entry in self._index.entries() if wanted.fits(entry)]
+        runs = tuple(entry.summary(self.runs) for entry in fitting[:limit])
+        return Found(runs, len(fitting))
 
     def list(self, *, verb: str | None = None, limit: int | None = None) -> list[RunSummary]:
         """Summaries, newest first. Runs whose files cannot be read are listed too, with the reason."""
-        starts = self._newest_first(self._ids())
-        chosen = [(run_id, start) for run_id, start in starts if verb in (None, start.verb)]
-        return [self._summary(run_id, start) for run_id, start in chosen[:limit]]
+        return [*self.find(RunFilter(verb=verb), limit).runs]
 
     def count(self, *, verb: str | None = None) -> int:
         """How many runs `list` would return without a limit."""
-        ids = self._ids()
-        return len(ids) if verb is None else sum(self._start(run_id).verb == verb for run_id in ids)
+        return self.find(RunFilter(verb=verb), 0).total
 
     def _record_path(self, reference: str) -> Path:
         run_id = self.resolve(reference)
-        path = self._runs / run_id / RECORD_FILE
+        path = self.runs / run_id / RECORD_FILE
         if not path.exists():
-            reason = self._summary(run_id, self._start(run_id)).reason
+            entry = read_entry(self.runs / run_id)
+            reason = entry.reason if entry is not None else "its folder is gone"
             raise TracksideError(
                 "not-found", f"run {run_id} has no record: {reason}", "see `trackside runs list`"
             )
         return path
 
-    def _ids(self) -> set[str]:
-        with store_errors(self._runs, "read"):
-            try:
-                return {entry.name for entry in os.scandir(self._runs) if _ID.fullmatch(entry.name)}
-            except FileNotFoundError:
-                return set()
+    def _remark(self, text: str) -> None:
+        if text not in self.remarks:
+            self.remarks.append(text)
 
-    def _newest_first(self, ids: set[str]) -> _Starts:
-        # The id orders runs by the second; within one second the nanoseconds in run.json do.
-        starts = [(run_id, self._start(run_id)) for run_id in ids]
-        return sorted(starts, key=lambda item: (item[1].started_ns, item[0]), reverse=True)
-
-    def _start(self, run_id: str) -> _Start:
-        folder = self._runs / run_id
-        try:
-            found = orjson.loads((folder / START_FILE).read_bytes())
-            started_ns = int(found["started_ns"])
-            if not 0 <= started_ns < _LAST_START_NS:
-                raise ValueError(f"started_ns is {started_ns}, which is no time that a run can have")
-            return _Start(
-                verb=str(found["verb"]),
-                started_ns=started_ns,
-                pid=int(found["pid"]),
-                process=str(found["process"]),
-                host=str(found["host"]),
-            )
-        except FileNotFoundError:
-            # Killed between mkdir and the first write.
-            trouble = None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            trouble = f"{START_FILE} is unreadable: {error!r}"
-        return _Start(_verb_of_record(folder / RECORD_FILE), _started_ns_of_id(run_id), trouble=trouble)
-
-    def _summary(self, run_id: str, start: _Start) -> RunSummary:
-        folder = self._runs / run_id
-        record: dict[str, Any] = {}
-        state: RunState = "done"
-        reason: str | None = None
-        try:
-            record = read_json(folder / RECORD_FILE)
-        except FileNotFoundError:
-            state, reason = _without_final_record(start)
-        except TracksideError as error:
-            state, reason = "unreadable", error.message
-        else:
-            if record.get("status") == "running":
-                state, reason = _without_final_record(start)
-            elif record.get("status") == "failed":
-                state = "failed"
-        verdict, certified = record.get("verdict"), record.get("certified")
-        return RunSummary(
-            id=run_id,
-            verb=start.verb,
-            started=datetime.fromtimestamp(start.started_ns // 1_000_000_000, UTC).isoformat(),
-            state=state,
-            verdict=verdict if isinstance(verdict, str) else None,
-            certified=certified if isinstance(certified, bool) else None,
-            about=_about(record),
-            reason=reason,
-            folder=folder,
+    def _empty(self) -> TracksideError:
+        return TracksideError(
+            "not-found",
+            f"there are no runs in {self.root}",
+            "run `trackside compare BASELINE CANDIDATE`, or set TRACKSIDE_HOME to where the runs are",
         )
 
     def new_run_if_possible(self, verb: str) -> Run | None:
@@ -340,78 +260,3 @@ def _absolute(root: Path) -> Path:
         f"cannot keep runs in {root}: there is no {missing} that it could start from",
         "set TRACKSIDE_HOME to an absolute path",
     )
-
-
-def _started_ns_of_id(run_id: str) -> int:
-    match = _ID.fullmatch(run_id)
-    try:
-        started = datetime.strptime(match[1] if match else "", "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
-    except ValueError:
-        return 0
-    return int(started.timestamp()) * 1_000_000_000
-
-
-def _verb_of_record(path: Path) -> str:
-    try:
-        schema = read_json(path).get("schema")
-    except (FileNotFoundError, TracksideError):
-        schema = None
-    match = re.fullmatch(r"trackside\.([a-z-]+)/\d+", schema) if isinstance(schema, str) else None
-    return match[1] if match else "unknown"
-
-
-def _about(record: Mapping[str, Any]) -> str | None:
-    """`softmax/old.py → new.py` for a comparison of two files; the lines, cut, for commands and profiles."""
-    command = record.get("command")
-    if record.get("schema") == "trackside.profile/1" and isinstance(command, list) and command:
-        words = command[1:] if command[0] == "python" else command
-        return " ".join(map(str, words))[:_ABOUT_LENGTH]
-    pair = [one for arm in ("baseline", "candidate") if isinstance(one := record.get(arm), dict)]
-    paths = [path for one in pair if isinstance(path := one.get("path"), str) and path]
-    if len(paths) != 2:
-        return None
-    if any(one.get("format") == "command" for one in pair):
-        return " → ".join(path[:_ABOUT_LENGTH] for path in paths)
-    first, second = map(Path, paths)
-    folder = "" if first.parent == second.parent else f"{second.parent.name}/"
-    return f"{first.parent.name}/{first.name} → {folder}{second.name}".removeprefix("/")
-
-
-def _without_final_record(start: _Start) -> tuple[RunState, str]:
-    """Tells a run that is under way from one whose process is gone."""
-    if start.trouble:
-        return "unreadable", start.trouble
-    if start.pid is None:
-        return "died", "it ended before it wrote anything"
-    if start.host != socket.gethostname():
-        return "running", f"it started on {start.host}, and cannot be watched from here"
-    if start.process != process_mark(start.pid):
-        return "died", f"its process {start.pid} ended before it wrote a final record"
-    return "running", f"process {start.pid} is at work"
-
-
-def process_mark(pid: int) -> str:
-    """What tells a live process from a later one with the same number; empty when there is none.
-
-    Boot id and start in clock ticks since boot: unlike a time of day, they do not move when the clock is set.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return _process_mark_without_proc(pid)
-    # Field 2 is the program's name in parentheses: any bytes, also blanks and parentheses.
-    state, *fields = stat.rpartition(b")")[2].split()
-    return "" if state in b"ZX" else f"{boot}:{fields[18].decode()}"
-
-
-def _process_mark_without_proc(pid: int) -> str:
-    if Path("/proc/self/stat").exists():
-        return ""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        pass
-    return f"pid:{pid}"

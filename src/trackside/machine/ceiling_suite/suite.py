@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import queue
-import re
 import stat
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from trackside.records.ceilings import Ceiling, CeilingsRecord, Skipped, Sustain
 from trackside.records.devices import gpu_index
 from trackside.records.errors import TracksideError, printable
 from trackside.store.files import read_json, store_errors, write_json
-from trackside.store.lock import DeviceLock
+from trackside.store.lock import DeviceLock, gpu_key
 from trackside.store.runs import RunStore
 
 __all__ = ["PLACES", "Options", "measured_ceilings"]
@@ -211,9 +210,7 @@ def _kept(path: Path, age: timedelta) -> CeilingsRecord | None:
 def _lock_name(place: str, machine: MachineFacts) -> str:
     if not place.startswith("cuda"):
         return "cpu"
-    which = gpu_numbered(machine, gpu_index(place) or 0)
-    # The same as `compare` makes of it: what CUDA_VISIBLE_DEVICES names may hold anything.
-    return "gpu-" + re.sub("[^A-Za-z0-9]", "-", str(which))
+    return gpu_key(gpu_numbered(machine, gpu_index(place) or 0))
 
 
 def _waiting(place: str, holder: Mapping[str, Any]) -> str:
