@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	touch $@
 
-demo: $(STAMP)  ## an honest candidate and one that cheats; what the machine can do, and is wrong with it; a profile
+demo: $(STAMP)  ## an honest candidate and one that cheats; what the machine can do, and is wrong with it; a profile; an assistant
 	@# 4 is "not decided": a busy machine may leave it at that.
 	$(BIN)/trackside compare --budget 30 $(DEMO)/baseline.py $(DEMO)/candidate.py || test $$? -eq 4
 	@echo "Now a candidate that keeps old answers. A loop over one input would call it thousands of times faster:"
@@ -35,6 +35,8 @@ demo: $(STAMP)  ## an honest candidate and one that cheats; what the machine can
 	$(BIN)/trackside ceilings cpu disk
 	$(BIN)/trackside doctor --family os --family memory --family storage; test $$? -le 1
 	$(BIN)/trackside profile examples/slow_training/train.py
+	@echo; echo "All of this is for your coding assistant too. To connect one (cursor, codex and vscode likewise):"
+	$(BIN)/trackside mcp --print-config claude-code
 
 # One process more than the two cores that it is made for: most tests wait for processes of their own.
 test: $(STAMP)  ## the tests that need no GPU and no patience

@@ -91,7 +91,9 @@ def test_a_profile_of_the_slow_training_finds_its_loop(tmp_path: Path) -> None:
             "--json",
             str(script),
         ],
-        env=os.environ | {"TRACKSIDE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        env=os.environ
+        | {"TRACKSIDE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+        | {"TRACKSIDE_LOCKS": str(tmp_path / "locks")},
         capture_output=True,
         text=True,
         timeout=230,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.processes import holding_process
 
 from trackside.machine.ceiling_suite.suite import Options, measured_ceilings
 from trackside.store.lock import DeviceLock
@@ -59,16 +60,19 @@ def test_a_folder_that_cannot_be_measured_is_refused_before_a_lock_or_a_run_is_t
 
 @pytest.mark.parametrize("place", ["cpu", "disk"])
 def test_who_holds_the_cpu_is_told_to_those_who_wait(place: str, home: Path, tmp_path: Path) -> None:
-    with DeviceLock("cpu", verb="compare"):
+    # Held by another than the one that starts it: what runs below a measurement is part of it.
+    locks = tmp_path / "locks"
+    locks.mkdir(mode=0o700)
+    with holding_process("cpu", locks) as holder:
         waiting = subprocess.Popen(
             [sys.executable, "-m", "trackside", "ceilings", place],
             cwd=tmp_path,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"COLUMNS": "200"},
+            env=os.environ | {"COLUMNS": "200", "TRACKSIDE_LOCKS": str(locks)},
         )
         assert waiting.stderr is not None
         said = waiting.stderr.readline()
         waiting.terminate()
         waiting.communicate()
-    assert said == f"{place}: waiting: compare (process {os.getpid()}) measures on the CPU\n"
+    assert said == f"{place}: waiting: compare (process {holder.pid}) measures on the CPU\n"

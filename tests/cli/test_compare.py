@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trackside.cli import main as cli
+from trackside.cli.compare import _Live
 from trackside.comparison import commands
 from trackside.comparison.options import CERTIFIED_PAIRS, DEFAULT_PAIRS
 from trackside.store import runs
@@ -60,6 +61,33 @@ def test_a_device_by_another_name_is_wrong_use(
         "message": f"found --device {device}",
         "remedy": "needed: cpu, cuda or cuda:N",
     }
+
+
+# -- narration -----------------------------------------------------------------------------------------------
+
+
+def test_a_log_gets_a_line_for_each_phase_and_each_pair_of_workers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quads = {"phase": "quads", "pairs": 2, "low": 1.5, "high": 2.0}
+    with _Live() as live:
+        live.update({"phase": "start", "run_id": "c-1"})
+        for pid in (5, 5, 6):
+            live.update({"phase": "waiting", "holder": {"verb": "profile", "pid": pid}})
+        for number in (1, 2):
+            live.update({"phase": "shape", "number": number, "count": 2, "shape": f"[{number}]\x1b[2J"})
+        for pair, n in ((1, 1), (1, 2), (2, 3), (2, 4)):
+            live.update(quads | {"pair": pair, "quads": n})
+    assert capsys.readouterr() == (
+        "",
+        "starting\n"
+        "waiting: profile (process 5) measures on this device\n"
+        "waiting: profile (process 6) measures on this device\n"
+        "shape 1 of 2: [1]\\x1b[2J\n"
+        "shape 2 of 2: [2]\\x1b[2J\n"
+        "timing: pair 1 of 2, 1 quads, ratio so far 1.500 to 2.000\n"
+        "timing: pair 2 of 2, 3 quads, ratio so far 1.500 to 2.000\n",
+    )
 
 
 # -- --explain -----------------------------------------------------------------------------------------------

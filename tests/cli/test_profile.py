@@ -1,19 +1,24 @@
 """`trackside profile` and `report`, as the real program around real programs."""
 
+import array
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import until
 from tests.trace.kineto import Maker
 
 from trackside.cli.profile import own_arguments
+from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
 
 Trackside = Callable[..., subprocess.CompletedProcess[str]]
@@ -39,7 +44,10 @@ raise SystemExit(7)
 def start(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "trackside", "profile", *arguments],
-        env=os.environ | {"TRACKSIDE_HOME": str(folder / "home"), "COLUMNS": "100", "NO_COLOR": "1"},
+        env=os.environ
+        | {"TRACKSIDE_HOME": str(folder / "home"), "COLUMNS": "100", "NO_COLOR": "1"}
+        # Others measure at the same time.
+        | {"TRACKSIDE_LOCKS": str(folder / "locks")},
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -154,6 +162,26 @@ def test_with_json_the_programs_output_goes_to_stderr_and_a_program_without_torc
     assert record["step_ms"] is None
     assert record["verdict"].startswith("The program did not import torch")
     assert any("cProfile" in (row["remedy"] or "") for row in record["trust"])
+
+
+def test_a_result_that_nobody_reads_does_not_keep_the_device(tmp_path: Path) -> None:
+    (tmp_path / "hello.py").write_text("print('hello')\n")
+    with start(tmp_path, "--json", "hello.py", "x" * 5000) as process:
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        # As little as the kernel allows, so that the record does not fit.
+        room = fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1)
+
+        def is_full() -> bool:
+            waiting = array.array("i", [0])
+            fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+            return waiting[0] >= room
+
+        until(is_full, "the record is being printed")
+        with DeviceLock("cpu", False, folder=tmp_path / "locks"):
+            assert process.poll() is None
+        out, _ = process.communicate(timeout=60)
+    assert json.loads(out)["command"][:2] == ["python", "hello.py"]
 
 
 @pytest.mark.timeout(120)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,19 @@ def test_a_cut_list_says_so(trackside: Trackside, home: Path, run_id: str) -> No
         "1 of 2 runs; `trackside runs list --limit 0` shows all"
         in trackside("runs", "list", "--limit", "1").stdout
     )
+
+
+def test_the_command_that_shows_all_has_the_filters_of_the_one_that_did_not(
+    trackside: Trackside, home: Path
+) -> None:
+    store = RunStore(home)
+    for _ in range(2):
+        pair = {arm: {"path": f"/x/my ops/{arm}.py"} for arm in ("baseline", "candidate")}
+        store.write_record(store.new_run("lap"), RECORD | pair)
+    words = ["--verb", "lap", "--verdict", "faster", "--state", "done", "--since", "2d", "--about", "my ops"]
+    done = trackside("runs", "list", *words, "--limit", "1")
+    told = next(line for line in done.stdout.splitlines() if "shows all" in line)
+    assert shlex.split(told.split("`")[1]) == ["trackside", "runs", "list", *words, "--limit", "0"]
 
 
 def test_an_unreadable_run_is_listed_with_the_reason(trackside: Trackside, home: Path, run_id: str) -> None:
@@ -165,3 +179,157 @@ def test_json_is_utf_8_whatever_the_terminal_speaks(trackside: Trackside, home: 
     store.write_record(store.new_run("lap"), {"schema": "trackside.lap/1", "time": "5 µs"})
     done = trackside("runs", "show", "last", "--json", PYTHONIOENCODING="ascii")
     assert (done.returncode, json.loads(done.stdout)["time"]) == (0, "5 µs")
+
+
+def fill(home: Path) -> list[str]:
+    """Three comparisons and a profile, oldest first."""
+    store, made = RunStore(home), []
+    for number, verdict in enumerate(("faster", "slower", "faster")):
+        run = store.new_run("compare")
+        names = {"baseline": f"/code/softmax/base{number}.py", "candidate": "/code/softmax/new.py"}
+        pair = {arm: {"path": path, "format": "native"} for arm, path in names.items()}
+        store.write_record(run, {"schema": "trackside.compare/1", "verdict": verdict, **pair})
+        made.append(run.id)
+    run = store.new_run("profile")
+    record = {"schema": "trackside.profile/1", "command": ["python", "train.py"], "verdict": "copies"}
+    store.write_record(run, record)
+    return [*made, run.id]
+
+
+def listed(trackside: Trackside, *arguments: str) -> list[str]:
+    document = json.loads(trackside("runs", "list", "--json", *arguments).stdout)
+    assert document["total"] == document["shown"] == len(document["runs"])
+    return [run["id"] for run in document["runs"]]
+
+
+def test_a_list_is_narrowed_by_what_came_out_when_and_about_what(trackside: Trackside, home: Path) -> None:
+    first, second, third, profile = fill(home)
+    assert listed(trackside, "--verdict", "faster") == [third, first]
+    assert listed(trackside, "--verdict", "faster", "--about", "BASE0") == [first]
+    assert listed(trackside, "--about", "train.py", "--state", "done") == [profile]
+    assert listed(trackside, "--since", "1h", "--until", "2999-01-01") == [profile, third, second, first]
+    assert listed(trackside, "--until", "2020-01-01") == []
+    assert trackside("runs", "list", "--verdict", "great").stdout == f"no such runs in {home}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["list", "--since", "yesterday"], "an age such as `7d`"),
+        (["list", "--state", "asleep"], "one of done, failed, running, died, unreadable, newer"),
+        (["rm"], "neither ids nor a rule"),
+        (["rm", "last", "--keep-last", "3"], "both ids and rules"),
+        (["rm", "--older-than", "2026-11-01"], "an age"),
+        (["rm", "--larger-than", "much"], "a size"),
+        (["rm", "--keep-last", "-1"], "keep-last"),
+        (["export", "last"], "--out"),
+        (["import"], "FILE"),
+    ],
+)
+def test_wrong_use_says_what_was_needed(
+    trackside: Trackside, home: Path, arguments: list[str], wanted: str
+) -> None:
+    fill(home)
+    done = trackside("runs", *arguments, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["kind"]) == (2, "usage")
+    assert wanted in error["message"]
+    assert len(RunStore(home).list()) == 4
+
+
+def test_a_dry_run_says_what_would_go_and_removes_nothing(trackside: Trackside, home: Path) -> None:
+    first, second, *_ = fill(home)
+    done = trackside("runs", "rm", "--keep-last", "2", "--dry-run")
+    lines = done.stdout.splitlines()
+    assert [line.split()[:3] for line in lines[:2]] == [
+        ["would", "remove", first],
+        ["would", "remove", second],
+    ]
+    assert lines[2].startswith("would remove 2 runs, ")
+    assert lines[2].endswith("; 2 would be left")
+    assert len(RunStore(home).list()) == 4
+
+
+def test_rm_says_what_it_freed(trackside: Trackside, home: Path) -> None:
+    first, second, third, profile = fill(home)
+    size = sum(path.stat().st_size for path in (home / "runs" / first).iterdir())
+    document = json.loads(trackside("runs", "rm", first, "--json").stdout)
+    assert document["removed"] == [{"id": first, "bytes": size}]
+    assert (document["schema"], document["freed_bytes"], document["left"]) == ("trackside.runs-rm/1", size, 3)
+    assert trackside("runs", "rm", "--older-than", "1d").stdout == "removed 0 runs, 0 B; 3 left\n"
+    assert trackside("runs", "rm", second, profile).stdout.splitlines()[-1].startswith("removed 2 runs, ")
+    assert [run.id for run in RunStore(home).list()] == [third]
+
+
+def test_rm_refuses_a_run_that_is_under_way_and_removes_none_of_the_others(
+    trackside: Trackside, home: Path
+) -> None:
+    made = fill(home)
+    running = RunStore(home).new_run("compare").id
+    done = trackside("runs", "rm", made[0], running)
+    assert done.returncode == 2
+    assert f"will not remove run {running}: process {os.getpid()} is at work" in done.stderr
+    assert len(RunStore(home).list()) == 5
+
+
+def test_runs_go_to_another_store_in_one_file(trackside: Trackside, home: Path, tmp_path: Path) -> None:
+    made = fill(home)
+    out, elsewhere = tmp_path / "runs.tar.gz", str(tmp_path / "elsewhere")
+    done = trackside("runs", "export", made[0], "last", "--out", str(out))
+    assert done.stdout.splitlines()[-1] == "next, elsewhere: trackside runs import runs.tar.gz"
+    assert trackside("runs", "export", "last", "--out", str(out)).returncode == 2
+    document = json.loads(trackside("runs", "import", str(out), "--json", TRACKSIDE_HOME=elsewhere).stdout)
+    assert (document["imported"], document["present"]) == ([made[0], made[3]], [])
+    again = trackside("runs", "import", str(out), TRACKSIDE_HOME=elsewhere)
+    assert again.stdout.splitlines()[:2] == [f"already here {made[0]}", f"already here {made[3]}"]
+    show = trackside("runs", "show", made[0], "--json", TRACKSIDE_HOME=elsewhere)
+    assert json.loads(show.stdout) == RunStore(home).load(made[0])
+
+
+def test_an_export_with_json_says_what_is_in_it(trackside: Trackside, home: Path, tmp_path: Path) -> None:
+    made = fill(home)
+    (home / "runs" / made[3] / "link").symlink_to("/etc/passwd")
+    out = tmp_path / "runs.tar.gz"
+    document = json.loads(trackside("runs", "export", "last", "--out", str(out), "--json").stdout)
+    assert (document["runs"], document["left_out"]) == ([made[3]], [f"{made[3]}/link"])
+    assert (document["path"], document["bytes"]) == (str(out), out.stat().st_size)
+
+
+def test_a_file_that_is_no_export_is_an_error_with_its_remedy(trackside: Trackside, tmp_path: Path) -> None:
+    (tmp_path / "photo.tar.gz").write_bytes(b"\x1f\x8b nothing")
+    done = trackside("runs", "import", str(tmp_path / "photo.tar.gz"))
+    assert done.returncode == 2
+    assert "is no whole archive of runs" in done.stderr
+    assert "trackside runs export" in done.stderr
+
+
+def test_an_unknown_run_is_told_with_its_nearest(trackside: Trackside, run_id: str) -> None:
+    done = trackside("runs", "show", run_id[:-1] + "z")
+    assert done.returncode == 2
+    assert f"nearest: {run_id}" in done.stderr
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_damaged_index_is_told_on_stderr_once_and_the_list_is_whole(
+    trackside: Trackside, home: Path, as_json: bool
+) -> None:
+    made = fill(home)
+    trackside("runs", "list")
+    (home / "index.sqlite3").write_bytes(b"broken" * 1000)
+    done = trackside("runs", "list", *(["--json"] if as_json else []))
+    assert done.returncode == 0
+    assert done.stderr.startswith("remark: the index was damaged (")
+    assert "index.sqlite3.corrupt-" in done.stderr
+    assert all(run_id in done.stdout for run_id in made)
+    assert trackside("runs", "list").stderr == ""
+
+
+def test_a_record_of_a_newer_release_is_named_as_such(trackside: Trackside, home: Path) -> None:
+    store = RunStore(home)
+    run = store.new_run("compare")
+    store.write_record(run, {"schema": "trackside.compare/2", "verdict": 7})
+    assert "newer (a newer Trackside wrote it, as trackside.compare/2" in trackside("runs", "list").stdout
+    for arguments in (["show", "last"], ["show", "last", "--json"]):
+        done = trackside("runs", *arguments)
+        assert done.returncode == 2
+        assert "pip install --upgrade trackside" in done.stdout + done.stderr

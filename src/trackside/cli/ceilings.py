@@ -47,7 +47,7 @@ def ceilings(
     console = narration()
     record = measured_ceilings(
         Options(known, folder, fresh, timedelta(days=age)),
-        lambda where, what: console.print(f"{where}: {what}", markup=False),
+        lambda where, what: console.print(f"{where}: {what}", markup=False, soft_wrap=True),
     )
     if as_json:
         write_json(record.to_dict())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.cli.terminal import JsonOption, narration, results, say_remarks, verb_app, write_json
 from trackside.records.errors import TracksideError, printable
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def compare(
             rtol=rtol,
         )
         commands.check()
-        with _Live(as_json) as live:
+        with _Live() as live:
             record = run_commands(commands, live.update)
     else:
         if output or rtol != _RTOL:
@@ -160,7 +160,7 @@ def compare(
             build_timeout=build_timeout,
         )
         options.check()
-        with _Live(as_json) as live:
+        with _Live() as live:
             record = run_trial(options, live.update)
     document = record.to_dict()
     if as_json:
@@ -182,13 +182,15 @@ def _explain(name: str, as_json: bool) -> int:
 
         near = difflib.get_close_matches(name, CATALOGUE, 3, 0.3) or list(CATALOGUE)[:5]
         raise TracksideError("usage", f"there is no check `{name}`", f"try one of: {', '.join(near)}")
-    run_id, record = _last_finished(RunStore())
+    store = RunStore()
+    run_id, record = _last_finished(store)
+    say_remarks(store)
     result = next((c for c in record.get("checks", []) if c.get("id") == name), None)
     check = CATALOGUE[name]
     if as_json:
         write_json(
             {
-                "schema": "trackside.check/1",
+                "schema": "trackside.explain/1",
                 "id": check.id,
                 "looks_for": check.looks_for,
                 "catches": check.catches,
@@ -211,12 +213,10 @@ def _explain(name: str, as_json: bool) -> int:
 
 def _last_finished(store: RunStore) -> tuple[str | None, dict[str, Any]]:
     """The newest comparison that came to a verdict, and its record; None where there is none."""
-    # A summary costs the reading of a whole record, so the newest ones are asked first.
-    for limit in (1, 20, None):
-        for summary in store.list(verb="compare", limit=limit):
-            if summary.state == "done":
-                return summary.id, store.load(summary.id)
-    return None, {}
+    from trackside.store.selection import RunFilter
+
+    done = store.find(RunFilter(verb="compare", state="done"), 1).runs
+    return (done[0].id, store.load(done[0].id)) if done else (None, {})
 
 
 _PHASES = {
@@ -234,13 +234,12 @@ _PHASES = {
 
 
 class _Live:
-    """One line on a terminal that changes; elsewhere one line per phase. Always on stderr."""
+    """One line on a terminal that changes; elsewhere a line per phase and pair. Always on stderr."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self) -> None:
         self._console = narration()
         self._status: Any = None
-        self._last = ""
-        self._quiet = quiet and not self._console.is_terminal
+        self._last: tuple[Any, ...] = ()
 
     def __enter__(self) -> _Live:
         if self._console.is_terminal:
@@ -273,8 +272,9 @@ class _Live:
                 text += f", {event['mhz']:.0f} MHz"
         if self._status is not None:
             self._status.update(text)
-        elif not self._quiet and phase != self._last:
-            self._console.print(
-                text if phase != "quads" else "timing: fresh processes, randomised quads", highlight=False
-            )
-        self._last = phase
+            return
+        # Not each of thousands of quads; but each pair, or nothing would be said for most of the time.
+        last, self._last = self._last, (phase, event.get("pair"), event.get("shape"), event.get("holder"))
+        if last != self._last:
+            # soft_wrap: a log has no width.
+            self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

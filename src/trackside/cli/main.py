@@ -37,8 +37,11 @@ VERBS: Final[dict[str, str]] = {
     "ceilings": "What does this machine really do?",
     "doctor": "What is wrong with this machine, and with a script?",
     "gpus": "What do accelerators offer, and what does that allow?",
-    "runs": "List past runs, and show one.",
+    "runs": "Past runs: list, show, diff, remove, export and import.",
+    "check": "Does everything that a suite claims still hold? For CI.",
+    "watch": "Evaluate a suite again whenever its files change.",
     "handbook": "The checklist, and search in it and in your own documents.",
+    "mcp": "The server for coding assistants.",
 }
 """Verb → its line in `trackside --help`, in the order shown. Here, so that help imports no verb."""
 

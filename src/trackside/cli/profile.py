@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from trackside.profiling.captured import Captured
+    from trackside.profiling.counters import CountersRead
     from trackside.profiling.launch import Ended
     from trackside.profiling.program import Program
     from trackside.profiling.rank_times import RanksSeen
@@ -118,6 +119,7 @@ def profile(
     _check(words, module, seconds, timeout, trace)
     if trace is not None:
         return _existing(trace, out, as_json)
+    from trackside.profiling.devices import take_devices
     from trackside.profiling.program import Program
     from trackside.profiling.rank_run import gathered
     from trackside.profiling.ranks import Meeting, rank_here
@@ -146,13 +148,18 @@ def profile(
     meeting = Meeting(store.root, rank) if rank is not None else None
     if meeting is not None and meeting.rank.number > 0:
         return _other_rank(program, limits, meeting, store, stdout, timeout)
-    run = store.new_run("profile")
-    folder = run.folder / "capture"
-    folder.mkdir()
-    if meeting is not None:
-        meeting.join(store)
     live = _Live()
-    with _finished_first(live, rank is not None):
+    with contextlib.ExitStack() as devices, _finished_first(live, rank is not None):
+        if meeting is None:
+            # Before there is a run: who gives up waiting leaves none.
+            take_devices(devices, live.wait)
+        run = store.new_run("profile")
+        folder = run.folder / "capture"
+        folder.mkdir()
+        if meeting is not None:
+            # The other ranks look for this one at once, and wait for its program as for any that is late.
+            meeting.join(store)
+            take_devices(devices, live.wait)
         seen = run_program(
             program,
             limits,
@@ -177,9 +184,10 @@ def profile(
         if meeting is not None:
             seen, ranks = gathered(meeting, seen, live.asked_to_end, live.say)
             meeting.close()
-        record = _examined(seen.captured, seen.run, ranks)
-        if counters:
-            record = _with_counters(record, program, run, live.console)
+        counted = _counted(seen.captured, seen.run, program, run, live) if counters else None
+        record = _examined(seen.captured, seen.run, ranks, counted)
+        # The rules have timed their fixes. Who reads what we print, in a pager, keeps nobody waiting.
+        devices.close()
         _keep(record, store, run, live.console, seen.captured)
         _show(record, run, out, as_json)
     return _end(seen.ended)
@@ -221,29 +229,30 @@ def _other_rank(
     return _end(ended)
 
 
-def _examined(captured: Captured, run: RunFacts, ranks: RanksSeen | None = None) -> ProfileRecord:
+def _examined(
+    captured: Captured, run: RunFacts, ranks: RanksSeen | None = None, counted: CountersRead | None = None
+) -> ProfileRecord:
     """The record, with what the rules find."""
     from trackside.diagnose.examine import examine
     from trackside.profiling.record import build_record
 
-    found = examine(captured, run, ranks)
+    found = examine(captured, run, ranks, counted.by_name if counted is not None else None)
     record = build_record(captured, run, found.findings, found.together)
-    return record.model_copy(update={"trust": [*record.trust, *found.failed]})
+    trust = [*record.trust, *found.failed]
+    if counted is None:
+        return record.model_copy(update={"trust": trust})
+    kernels = [one.model_copy(update={"counters": counted.kernels.get(one.id, {})}) for one in record.kernels]
+    return record.model_copy(update={"kernels": kernels, "trust": [*trust, *counted.missing]})
 
 
-def _with_counters(record: ProfileRecord, program: Program, run: Run, console: Console) -> ProfileRecord:
+def _counted(captured: Captured, facts: RunFacts, program: Program, run: Run, live: _Live) -> CountersRead:
+    """What the hardware counts in the kernels that matter: which those are, the record tells."""
     from trackside.profiling.counters import choose_kernels, collect_counters
+    from trackside.profiling.record import build_record
 
+    record = build_record(captured, facts)
     kernels = [] if record.device == "cpu" else choose_kernels(record.kernels)
-
-    def say(text: str) -> None:
-        console.print(printable(f"trackside: {text}"), markup=False, soft_wrap=True)
-
-    found = collect_counters(program, kernels, run.folder, say=say)
-    counted = [
-        kernel.model_copy(update={"counters": found.kernels.get(kernel.id, {})}) for kernel in record.kernels
-    ]
-    return record.model_copy(update={"kernels": counted, "trust": [*record.trust, *found.missing]})
+    return collect_counters(program, kernels, run.folder, say=live.say)
 
 
 def _check(
@@ -385,6 +394,10 @@ class _Live:
 
     def asked_to_end(self) -> float | None:
         return self.asked_s
+
+    def wait(self, holder: Mapping[str, Any]) -> None:
+        who = f"{holder.get('verb') or 'another run'} (process {holder.get('pid', '?')})"
+        self.say(f"waiting: {who} measures on this device")
 
     def heard(self, message: dict[str, Any]) -> None:
         self.begin()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trackside.cli.terminal import JsonOption, results, verb_app, write_json
+from trackside.cli.terminal import JsonOption, results, say_remarks, verb_app, write_json
 from trackside.records.errors import TracksideError, printable
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ __all__ = ["app"]
 app = verb_app()
 
 _SCHEMA = "trackside.profile/1"
+_NO_BROWSER = "there is no browser that can be opened here"
 
 
 @app.command()
@@ -39,6 +40,7 @@ def report(
 
     store = RunStore()
     run_id = _resolved(store, run)
+    say_remarks(store)
     record = store.load(run_id)
     if record.get("schema") != _SCHEMA:
         raise TracksideError(
@@ -50,18 +52,14 @@ def report(
     with store_errors(path, "write"):
         write_report(record, path)
     if as_json:
-        write_json(
-            {"schema": "trackside.report/1", "run_id": run_id, "path": printable(str(path.absolute()))}
-        )
-    else:
-        console = results()
-        console.print(printable(str(path)), soft_wrap=True, markup=False)
+        # The page is written, and one document says both: an error would be a second one.
+        opened = open_ and _opened(path)
+        document = {"schema": "trackside.report/1", "run_id": run_id, "path": printable(str(path.absolute()))}
+        write_json(document | {"opened": opened, "reason": _NO_BROWSER if open_ and not opened else None})
+        return 0
+    results().print(printable(str(path)), soft_wrap=True, markup=False)
     if open_ and not _opened(path):
-        raise TracksideError(
-            "unsupported",
-            "there is no browser that can be opened here",
-            f"open it elsewhere: {path.absolute()}",
-        )
+        raise TracksideError("unsupported", _NO_BROWSER, f"open it elsewhere: {path.absolute()}")
     return 0
 
 

@@ -1,30 +1,35 @@
-"""`trackside runs`: past runs, listed and shown again from their records."""
+"""`trackside runs`: past runs, listed, shown, compared, removed, and moved to another store."""
 
 import dataclasses
 import importlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
-from trackside.cli.terminal import JsonOption, results, verb_app, write_json
+from trackside.cli.terminal import JsonOption, results, say_remarks, verb_app, write_json
 from trackside.records.errors import TracksideError, printable
-from trackside.store.runs import RunStore, RunSummary
+from trackside.store.runs import RunState, RunStore, RunSummary
+from trackside.store.selection import RunFilter, age_ns, moment_ns, size_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from trackside.records.profile import ProfileRecord
+    from trackside.store.retention import Removal, Retention
 
 __all__ = ["app"]
 
-app = verb_app("List past runs, show one, or see what changed between two profiles.")
+app = verb_app("List past runs, show one, see what changed between two profiles; remove, export and import.")
 
 _DEFAULT_LIMIT: Final = 20
+
+_STATES: Final[tuple[str, ...]] = get_args(RunState)
 
 # A schema's own view is a module of trackside.report with `render(record, console)`; others get a table.
 _RENDERERS: Final = {
     "trackside.compare/1": "trackside.report.compare_text",
+    "trackside.check/1": "trackside.report.check_text",
     "trackside.profile/1": "trackside.report.profile_text",
     "trackside.selfcheck/1": "trackside.report.selfcheck_text",
     "trackside.doctor/1": "trackside.report.doctor_text",
@@ -32,12 +37,23 @@ _RENDERERS: Final = {
     "trackside.ceilings/1": "trackside.report.ceilings_text",
 }
 
-_STATE_STYLES: Final = {"failed": "red", "running": "cyan", "died": "yellow", "unreadable": "red"}
-
 
 @app.command("list")
 def list_(
     verb: Annotated[str | None, typer.Option(help="Only runs of this verb.")] = None,
+    verdict: Annotated[str | None, typer.Option(help="Only runs with this verdict.")] = None,
+    state: Annotated[str | None, typer.Option(help=f"Only runs in this state: {', '.join(_STATES)}.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only later ones: `7d` (s, m, h, d, w), a date or a time in UTC."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="WHEN", help="Only earlier ones; a date is meant with its whole day."),
+    ] = None,
+    about: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only runs about this: part of a file's name.")
+    ] = None,
     limit: Annotated[
         int, typer.Option(min=0, help="At most this many, the newest; 0 shows all.")
     ] = _DEFAULT_LIMIT,
@@ -45,27 +61,45 @@ def list_(
 ) -> None:
     """List past runs, newest first."""
     store = RunStore()
-    summaries = store.list(verb=verb, limit=limit or None)
-    total = store.count(verb=verb)
+    wanted = _filter(verb, verdict, state, since, until, about)
+    found = store.find(wanted, limit or None)
+    say_remarks(store)
     if as_json:
         document = {
             "schema": "trackside.runs/1",
             "root": printable(str(store.root)),
-            "total": total,
-            "shown": len(summaries),
-            "runs": [_entry(summary) for summary in summaries],
+            "total": found.total,
+            "shown": len(found.runs),
+            "runs": [_entry(summary) for summary in found.runs],
         }
         write_json(document)
         return
     console = results()
-    if not summaries:
-        kind = f"{verb} runs" if verb else "runs"
+    if not found.runs:
+        only_verb = wanted == RunFilter(verb=verb)
+        kind = "such runs" if not only_verb else f"{verb} runs" if verb else "runs"
         console.print(printable(f"no {kind} in {store.root}"), soft_wrap=True, markup=False)
         return
-    _print_list(console, summaries)
-    if total > len(summaries):
-        console.print(f"{len(summaries)} of {total} runs; `trackside runs list --limit 0` shows all")
-    console.print(f"next: trackside runs show {summaries[0].id}")
+    from trackside.report.runs_text import render_list
+
+    render_list(found.runs, console)
+    if found.total > len(found.runs):
+        given = {
+            "verb": verb,
+            "verdict": verdict,
+            "state": state,
+            "since": since,
+            "until": until,
+            "about": about,
+        }
+        filters = "".join(
+            f"--{name} {shlex.quote(text)} " for name, text in given.items() if text is not None
+        )
+        all_of_them = f"`trackside runs list {filters}--limit 0` shows all"
+        console.print(
+            printable(f"{len(found.runs)} of {found.total} runs; {all_of_them}"), soft_wrap=True, markup=False
+        )
+    console.print(f"next: trackside runs show {found.runs[0].id}")
 
 
 @app.command()
@@ -78,6 +112,7 @@ def show(
     """Show one run's record."""
     store = RunStore()
     run_id = store.resolve(run)
+    say_remarks(store)
     record = store.load(run_id)
     if as_json:
         write_json(record)
@@ -95,7 +130,9 @@ def show(
                 f"see it as it is: trackside runs show {run_id} --json",
             ) from error
     else:
-        _print_facts(console, record)
+        from trackside.report.runs_text import render_facts
+
+        render_facts(record, console)
     console.print(f"run {run_id}, record sha256 {store.record_sha256(run_id)}", soft_wrap=True)
 
 
@@ -116,11 +153,190 @@ def diff(
         render(found, results())
 
 
+@app.command()
+def rm(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, unique beginnings of them, or `last`.")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Runs that began longer ago: `30d` (s, m, h, d, w).")
+    ] = None,
+    larger_than: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="The oldest, while all runs together are larger: `2GB`."),
+    ] = None,
+    keep_last: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Keep the newest N in any case; alone, remove all others."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove runs, for good: those that are named, or those that the rules take.
+
+    Asks nothing, and never removes a run that is under way.
+    """
+    from trackside.store.retention import chosen, named, remove
+
+    rules = _rules(older_than, larger_than, keep_last)
+    if bool(runs) == (rules is not None):
+        raise TracksideError(
+            "usage",
+            f"found {'both ids and rules' if runs else 'neither ids nor a rule'}; needed: one of them",
+            "trackside runs rm ID, or trackside runs rm --older-than 30d --dry-run",
+        )
+    store = RunStore()
+    removals = chosen(store, rules) if rules is not None else named(store, runs or [])
+    if not dry_run:
+        removals = remove(store, removals)
+    left = store.count() - (len(removals) if dry_run else 0)
+    say_remarks(store)
+    _report_removals(store, removals, left, dry_run, as_json)
+
+
+@app.command("export")
+def export(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Ids, unique beginnings of them, or `last`.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write, such as runs.tar.gz.")],
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write runs into one file, to take them elsewhere: record, report, trace."""
+    from trackside.report.sizes import told_bytes
+    from trackside.store.archive import export_runs
+
+    store = RunStore()
+    done = export_runs(store, runs, out, replace=force)
+    say_remarks(store)
+    if as_json:
+        write_json(
+            {
+                "schema": "trackside.runs-export/1",
+                "path": printable(str(done.path.absolute())),
+                "bytes": done.bytes,
+                "runs": done.ids,
+                "left_out": [printable(name) for name in done.left_out],
+            }
+        )
+        return
+    console = results()
+    told = f"{len(done.ids)} runs" if len(done.ids) != 1 else f"run {done.ids[0]}"
+    console.print(
+        printable(f"{done.path}: {told}, {told_bytes(done.bytes)}"),
+        soft_wrap=True,
+        markup=False,
+        highlight=False,
+    )
+    for name in done.left_out:
+        console.print(printable(f"left out, no plain file: {name}"), soft_wrap=True, markup=False)
+    console.print(
+        printable(f"next, elsewhere: trackside runs import {done.path.name}"), soft_wrap=True, markup=False
+    )
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `runs export` wrote.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Take the runs of an exported file into the store: all of them, or none.
+
+    A run that is there already, with the same bytes, is left alone.
+    """
+    from trackside.store.archive import import_runs
+
+    store = RunStore()
+    done = import_runs(store, file)
+    if as_json:
+        write_json(
+            {
+                "schema": "trackside.runs-import/1",
+                "root": printable(str(store.root)),
+                "imported": done.ids,
+                "present": done.present,
+            }
+        )
+        return
+    console = results()
+    for run_id in done.ids:
+        console.print(f"imported {run_id}")
+    for run_id in done.present:
+        console.print(f"already here {run_id}")
+    console.print(f"next: trackside runs show {(done.ids or done.present)[0]}")
+
+
+def _filter(
+    verb: str | None,
+    verdict: str | None,
+    state: str | None,
+    since: str | None,
+    until: str | None,
+    about: str | None,
+) -> RunFilter:
+    known = next((one for one in get_args(RunState) if one == state), None)
+    if state is not None and known is None:
+        raise TracksideError(
+            "usage",
+            f"found state {state!r}; needed: one of {', '.join(_STATES)}",
+            "trackside runs list --help",
+        )
+    now_ns = time.time_ns()
+    return RunFilter(
+        verb=verb,
+        verdict=verdict,
+        state=known,
+        since_ns=None if since is None else moment_ns(since, now_ns),
+        until_ns=None if until is None else moment_ns(until, now_ns, end=True),
+        about=about,
+    )
+
+
+def _rules(older_than: str | None, larger_than: str | None, keep_last: int | None) -> "Retention | None":
+    from trackside.store.retention import Retention
+
+    if older_than is None and larger_than is None and keep_last is None:
+        return None
+    return Retention(
+        before_ns=None if older_than is None else time.time_ns() - age_ns(older_than),
+        most_bytes=None if larger_than is None else size_bytes(larger_than),
+        keep_last=keep_last or 0,
+    )
+
+
+def _report_removals(
+    store: RunStore, removals: list["Removal"], left: int, dry_run: bool, as_json: bool
+) -> None:
+    from trackside.report.sizes import told_bytes
+
+    freed = sum(removal.bytes for removal in removals)
+    if as_json:
+        write_json(
+            {
+                "schema": "trackside.runs-rm/1",
+                "root": printable(str(store.root)),
+                "dry_run": dry_run,
+                "removed": [{"id": removal.run.id, "bytes": removal.bytes} for removal in removals],
+                "freed_bytes": freed,
+                "left": left,
+            }
+        )
+        return
+    console = results()
+    word = "would remove" if dry_run else "removed"
+    for removal in removals:
+        console.print(f"{word} {removal.run.id}  {told_bytes(removal.bytes)}", soft_wrap=True)
+    number = f"{len(removals)} run{'' if len(removals) == 1 else 's'}"
+    console.print(f"{word} {number}, {told_bytes(freed)}; {left} {'would be ' if dry_run else ''}left")
+
+
 def _profile(run: str) -> "ProfileRecord":
     from trackside.records.profile import ProfileRecord
 
     store = RunStore()
     run_id = store.resolve(run)
+    say_remarks(store)
     record = store.load(run_id)
     if record.get("schema") != "trackside.profile/1":
         raise TracksideError(
@@ -132,69 +348,11 @@ def _profile(run: str) -> "ProfileRecord":
 
 
 def _entry(summary: RunSummary) -> dict[str, Any]:
+    facts = {field.name: getattr(summary, field.name) for field in dataclasses.fields(summary)}
+    del facts["runs"]
     # A path need not be text, and the reason may name one.
     shown = {"folder": printable(str(summary.folder)), "reason": summary.reason and printable(summary.reason)}
-    return dataclasses.asdict(summary) | shown
-
-
-def _print_list(console: "Console", summaries: list[RunSummary]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    # In full on any terminal: an id that is cut cannot be copied.
-    table.add_column("run", no_wrap=True, min_width=max(len(summary.id) for summary in summaries))
-    table.add_column("verb", no_wrap=True, min_width=max(len(summary.verb) for summary in summaries))
-    table.add_column("started (UTC)", no_wrap=True, min_width=len("2026-11-16 10:54"))
-    table.add_column("result", overflow="fold")
-    for summary in summaries:
-        table.add_row(
-            summary.id,
-            summary.verb,
-            summary.started[:16].replace("T", " "),
-            Text(_result(summary), style=_STATE_STYLES.get(summary.state, "")),
-        )
-    console.print(table)
-
-
-def _result(summary: RunSummary) -> str:
-    """What came out, of what was compared, and why there is no more."""
-    parts: list[str] = [] if summary.state == "done" and summary.verdict else [summary.state]
-    if summary.verdict is not None:
-        parts.append(summary.verdict + ("" if summary.certified in (None, True) else ", not certified"))
-    compared = f"{summary.about}: " if summary.about else ""
-    reason = f" ({summary.reason})" if summary.reason else ""
-    return printable(compared + ", ".join(parts) + reason)
-
-
-def _print_facts(console: "Console", record: Mapping[str, Any]) -> None:
-    """Every top-level field, long ones by their size, so that no record is without a view."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    for name, value in record.items():
-        table.add_row(name, Text(_fact(value)))
-    console.print(table)
-
-
-def _fact(value: object) -> str:
-    if isinstance(value, dict):
-        plain = all(not isinstance(inner, dict | list) for inner in value.values())
-        if plain and len(value) <= 8:
-            return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
-        return f"{len(value)} fields: {', '.join(value)}"
-    if isinstance(value, list):
-        if len(value) <= 5 and all(isinstance(inner, str | int | float) for inner in value):
-            return ", ".join(_fact(inner) for inner in value) or "none"
-        return f"{len(value)} entries (all of them with --json)"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if value is None:
-        return "-"
-    return str(value)
+    return facts | shown
 
 
 def _renderer(schema: object) -> Any:

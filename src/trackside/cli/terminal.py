@@ -9,13 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from trackside.records.errors import encodable
+from trackside.records.errors import encodable, printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
     from rich.console import Console
 
-__all__ = ["JsonOption", "OutputLost", "narration", "results", "standard_streams", "verb_app", "write_json"]
+    from trackside.store.runs import RunStore
+
+__all__ = [
+    "JsonOption",
+    "OutputLost",
+    "narration",
+    "results",
+    "say_remarks",
+    "standard_streams",
+    "verb_app",
+    "write_json",
+]
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON document on stdout; narration goes to stderr.")
@@ -97,7 +108,9 @@ def _opened_again(stream: TextIO, buffer: type[_Remarks]) -> TextIO:
         stream.encoding,
         # Not "replace": a question mark is one of doctor's signs, and a check mark would turn into it.
         "backslashreplace",
-        line_buffering=bool(stream.line_buffering),
+        # Stderr is written through to a buffer that is one here: without this, what a verb says last is lost
+        # where something still holds the stream at exit.
+        line_buffering=bool(stream.line_buffering or getattr(stream, "write_through", False)),
         write_through=getattr(stream, "write_through", False),
     )
 
@@ -122,6 +135,12 @@ def narration() -> "Console":
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
+
+
+def say_remarks(store: "RunStore") -> None:
+    """Says on stderr, once, what the store has to say of itself."""
+    while store.remarks:
+        print(printable(f"remark: {store.remarks.pop(0)}"), file=sys.stderr)
 
 
 def write_json(document: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.cli.terminal import JsonOption, narration, results, say_remarks, verb_app, write_json
 
 __all__ = ["app"]
 
@@ -34,7 +34,9 @@ def verify(
     from trackside.comparison import certificate
     from trackside.store.runs import RunStore
 
-    document = RunStore().load(run)
+    store = RunStore()
+    document = store.load(run)
+    say_remarks(store)
     found = certificate.check(document)
     if rerun:
         console = narration()
