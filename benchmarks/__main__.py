@@ -16,12 +16,12 @@ __all__ = ["main"]
 
 # Short parts first: a time limit then costs the long ones, which can be added to later.
 PARTS = {
-    "cpu": ("budget", "rejection", "selfcheck"),
+    "cpu": ("store", "budget", "rejection", "selfcheck"),
     "cuda": ("budget", "ncu", "side_by_side", "selfcheck"),
 }
 GAINS = ("gains.predictions", "gains")
 OTHERS = {
-    "cpu": ("side_by_side", "ceilings", "trace", *GAINS),
+    "cpu": ("side_by_side", "ceilings", "trace", "mcp", *GAINS),
     "cuda": ("rejection", "ceilings", *GAINS),
 }
 """Parts that work there too, if they are named."""
@@ -39,7 +39,8 @@ def main() -> int:
     parser.add_argument(
         "--tries",
         type=int,
-        help="side_by_side: tries of each tool, default 30; ours a tenth. trace: rounds, default 5",
+        help="side_by_side: tries of each tool, default 30; ours a tenth. trace: rounds, default 5. "
+        "store: lists, default 15",
     )
     parser.add_argument("--hta", help="trace: a Python that has HolisticTraceAnalysis (default: this one)")
     parser.add_argument("--pair", help="gains: only this pair, the others as they are in the results")

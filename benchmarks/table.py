@@ -22,7 +22,7 @@ WITH_RESULTS = """Raw quads of selfcheck's comparisons lie beside its results.
 Nothing was tuned on the runs that are reported here.
 """
 # Parts whose notes the page shows as well.
-NOTED = ("side_by_side", "trace")
+NOTED = ("side_by_side", "store", "trace")
 
 
 def write() -> None:

@@ -11,7 +11,7 @@ from benchmarks.context import Bar, Compared, Context, Outcome
 from benchmarks.publish import publish
 
 from benchmarks import __main__ as program
-from benchmarks import budget, context, ncu, rejection, selfcheck, side_by_side, table
+from benchmarks import budget, context, ncu, rejection, selfcheck, side_by_side, store, table
 
 # As `ncu --csv --page raw --print-units base` prints it, shortened to the columns that are read.
 NCU = """==PROF== Connected to process 71 (/usr/bin/python3.12)
@@ -330,3 +330,10 @@ def test_published_results_have_the_same_figures_and_no_paths(tmp_path: Path) ->
         "reasons": ["out of one/mix.py: 3 bytes/s"],
     }
     assert json.loads((target / "results.json").read_text()) == {"folder": "", "rates": [{"k": 0, "n": 60}]}
+
+
+@pytest.mark.parametrize(("times", "passed"), [([0.1, 0.15, 0.9], True), ([0.1, 0.21, 0.3], False)])
+def test_a_list_is_judged_by_the_median_of_its_times(times: list[float], passed: bool) -> None:
+    bar = store.judge({"runs": 10_000, "list": times})
+    assert bar.passed is passed
+    assert f"median {times[1] * 1e3:.0f} ms [100, {times[2] * 1e3:.0f}], n 3" in bar.found
