@@ -1,6 +1,7 @@
 """Time lands on the lines that spent it: against timers in the program itself."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from trackside.profiling.line_log import LineLog
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.line_times import line_spans
 from trackside.profiling.markers import ClockMarkers
+from trackside.trace.model import Kind
 from trackside.trace.reader import read_trace
 
 TRAINING = """
@@ -121,9 +123,17 @@ def test_a_derivative_belongs_to_the_line_of_its_operator(tmp_path: Path) -> Non
     def backward(mark: str) -> float:
         return found.lines[Line(file, line_of(TRAINING, mark))].backward_ns
 
+    def derivatives(mark: str) -> int:
+        """Products in the derivatives of a line's own."""
+        rows = found.trace.of(Kind.OP)
+        rows = rows[found.trace.named("aten::mm")[rows]]
+        lines, are_derivatives = found.places(rows)
+        wanted = found.known.index(Line(file, line_of(TRAINING, mark)))
+        return int(((lines == wanted) & are_derivatives).sum())
+
     products = backward("product") + backward("helper-product")
     whole = sum(one.backward_ns for one in found.lines.values())
-    assert backward("helper-product") > 1.3 * backward("product")  # two products against one
+    assert (derivatives("product"), derivatives("helper-product")) == (4, 8)
     assert products > 0.4 * whole
     assert backward("softmax") > 0
     assert backward("two-on-one-line") > 0
@@ -141,3 +151,35 @@ def test_python_between_operators_is_the_line_s_that_ran_it(tmp_path: Path) -> N
         sum(i * i for i in range(60000))
         alone.append(time.perf_counter_ns() - began)
     assert 0.3 * min(alone) < python / 4 < 4 * max(alone)
+
+
+def test_a_line_has_the_share_that_it_has_in_steps_that_nothing_traces(tmp_path: Path) -> None:
+    """What the trace says of a line's time, such as whose derivatives it waits for, is said of that share."""
+    found, _, file = attributed(TRAINING, tmp_path)
+    spans = found.spans
+    product, backward = (Line(file, line_of(TRAINING, mark)) for mark in ("product", "backward"))
+    # As if tracing made the product twice as long, and the line that asks for derivatives ten times.
+    shorter = {product: 0.5, backward: 0.1}
+    factors = [shorter.get(spans.stacks.line(stack), 1.0) for stack in range(len(spans.stacks))]
+    alone = replace(spans, own_ns=spans.own_ns * factors)
+    again = attribute(found.trace, spans, found.clock, alone=alone)
+
+    def whole(one: Attribution) -> float:
+        times = sum(time.cpu_ns + time.backward_ns for time in one.lines.values())
+        return times + sum(one.cpu_ns.values()) - one.cpu_ns["unattributed"]
+
+    def shares(one: Attribution) -> tuple[float, float, float]:
+        derivatives = sum(time.backward_ns for time in one.lines.values())
+        own = (
+            one.lines[product].cpu_ns,
+            derivatives,
+            one.lines[Line(file, line_of(TRAINING, "softmax"))].cpu_ns,
+        )
+        return tuple(ns / whole(one) for ns in own)
+
+    before, after = shares(found), shares(again)
+    # The others share what these two lose.
+    others = after[2] / before[2]
+    assert others > 1.1
+    assert after[0] == pytest.approx(0.5 * others * before[0], rel=0.02)
+    assert after[1] == pytest.approx(0.1 * others * before[1], rel=0.02)

@@ -91,11 +91,11 @@ def test_a_training_run_goes_through_all_windows_and_says_what_it_would_have_sai
     assert (tmp_path / "out").read_bytes() == plain.stdout
     assert (tmp_path / "err").read_bytes() == plain.stderr
     windows = windows_of(tmp_path)
-    assert list(windows) == ["warm", "A", "T", "B", "done"]
+    assert list(windows) == ["warm", "A", "L", "T", "B", "done"]
     assert len(windows["A"]["ends_ns"]) >= 3
     assert windows["T"]["closed_ns"] <= windows["B"]["began_ns"]
     by_steps = [m for m in messages if m["kind"] == "window" and not m["by_time"]]
-    assert [m["name"] for m in by_steps] == ["warm", "A", "T", "B"]
+    assert [m["name"] for m in by_steps] == ["warm", "A", "L", "T", "B"]
 
     results = tmp_path / "results"
     trace = read_trace(results / "trace.json")
@@ -110,13 +110,13 @@ def test_a_training_run_goes_through_all_windows_and_says_what_it_would_have_sai
 
 @pytest.mark.timeout(120)
 def test_exit_codes_and_early_ends_keep_what_was_seen(tmp_path: Path) -> None:
-    ended, _ = profiled(tmp_path, TRAINING, "5", "7", warmup=1, steps=2)
+    ended, _ = profiled(tmp_path, TRAINING, "6", "7", warmup=1, steps=2)
     assert ended.exit_code == 7
     windows = windows_of(tmp_path)
     assert {name: len(window["ends_ns"]) for name, window in windows.items()} == {
-        **{"warm": 1, "A": 2, "T": 2, "B": 0, "done": 0},
+        **{"warm": 1, "A": 2, "L": 1, "T": 2, "B": 0, "done": 0},
     }
-    assert [window["cut"] for window in windows.values()] == [False, False, False, True, False]
+    assert [window["cut"] for window in windows.values()] == [False, False, False, False, True, False]
     found = read_capture(tmp_path / "results")
     assert found.steps is not None
     assert len(found.steps) == 2
@@ -127,7 +127,7 @@ def test_exit_codes_and_early_ends_keep_what_was_seen(tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 def test_what_a_program_does_behind_its_last_step_has_no_share_in_it(tmp_path: Path) -> None:
     source = TRAINING.replace('print(f"loss', 'for _ in range(200):\n    x @ x\nprint(f"loss')
-    profiled(tmp_path, source, "9", warmup=1, steps=3)
+    profiled(tmp_path, source, "11", warmup=1, steps=3)
     windows = windows_of(tmp_path)
     assert (len(windows["B"]["ends_ns"]), windows["B"]["cut"]) == (2, True)
     found = read_capture(tmp_path / "results")
@@ -187,7 +187,7 @@ def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
     tmp_path, _, _ = trained
     found = read_capture(tmp_path / "results")
     assert found.missing == []
-    assert [one.window for one in found.windows] == ["A", "T", "B"]
+    assert [one.window for one in found.windows] == ["A", "L", "T", "B"]
     first = found.window("A")
     assert first is not None
     assert first.slowdown is None

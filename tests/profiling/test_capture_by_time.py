@@ -85,7 +85,7 @@ def test_an_optimizers_steps_take_the_place_of_what_the_clock_gave(tmp_path: Pat
     document = json.loads((tmp_path / "results" / "windows.json").read_text())
     assert (document["by"], document["trouble"]) == ("steps", [])
     counts = {window["stage"]: len(window["ends_ns"]) for window in document["windows"]}
-    assert counts == {"warm": 1, "A": 4, "T": 4, "B": 4, "done": 0}
+    assert counts == {"warm": 1, "A": 4, "L": 2, "T": 4, "B": 4, "done": 0}
     found = read_capture(tmp_path / "results")
     assert found.traced is not None
     assert found.traced.named("aten::addmm").sum() >= 8
@@ -218,4 +218,4 @@ def test_a_program_whose_optimizer_takes_no_step_is_captured_in_the_end(tmp_path
     )
     ended, _ = profiled(tmp_path, unused, "38")
     assert ended.exit_code == 0
-    assert list(windows_of(tmp_path)) == ["warm", "A", "T", "B", "done"]
+    assert list(windows_of(tmp_path)) == ["warm", "A", "L", "T", "B", "done"]

@@ -25,13 +25,13 @@ def counts(windows: Windows) -> dict[str, int]:
     return {window.stage.value: len(window.ends_ns) for window in [*windows.past, windows.now]}
 
 
-def test_a_program_of_slow_steps_needs_ten_of_them() -> None:
-    assert counts(followed([2.0] * 12)) == {"warm": 3, "A": 3, "T": 2, "B": 2, "done": 0}
+def test_a_program_of_slow_steps_needs_eleven_of_them() -> None:
+    assert counts(followed([2.0] * 12)) == {"warm": 3, "A": 3, "L": 1, "T": 2, "B": 2, "done": 0}
 
 
 def test_quick_steps_are_watched_for_as_long_as_figures_need() -> None:
-    assert counts(followed([0.001] * 200)) == {"warm": 3, "A": 50, "T": 10, "B": 5, "done": 0}
-    assert counts(followed([0.2] * 40)) == {"warm": 3, "A": 8, "T": 3, "B": 3, "done": 0}
+    assert counts(followed([0.001] * 200)) == {"warm": 3, "A": 50, "L": 10, "T": 10, "B": 5, "done": 0}
+    assert counts(followed([0.2] * 40)) == {"warm": 3, "A": 8, "L": 3, "T": 3, "B": 3, "done": 0}
 
 
 def test_warming_up_goes_on_until_steps_no_longer_get_faster() -> None:
@@ -48,7 +48,7 @@ def test_steps_that_never_settle_are_measured_all_the_same() -> None:
 
 def test_what_the_user_asks_for_holds() -> None:
     asked = counts(followed([0.1] * 40, Limits(warmup=1, steps=4)))
-    assert asked == {"warm": 1, "A": 4, "T": 4, "B": 4, "done": 0}
+    assert asked == {"warm": 1, "A": 4, "L": 2, "T": 4, "B": 4, "done": 0}
     assert counts(followed([0.1] * 40, Limits(warmup=2, seconds=1.0)))["T"] == 10
 
 
@@ -59,7 +59,7 @@ def test_time_between_windows_belongs_to_no_step() -> None:
 
 
 def test_a_program_that_ends_early_leaves_its_last_window_unfinished() -> None:
-    windows = followed([1.0] * 7)
+    windows = followed([1.0] * 8)
     assert windows.stage is Stage.TRACED
     assert len(windows.now.ends_ns) == 1
 
@@ -86,7 +86,7 @@ def test_without_steps_a_program_of_a_second_and_a_half_has_all_windows() -> Non
 
 def test_a_program_that_runs_on_has_longer_windows_behind_its_loading() -> None:
     began = stretched(30.0)
-    assert [stage for stage, _ in began] == ["A", "T", "B", "done"] * 2
+    assert [stage for stage, _ in began] == ["A", "T", "B", "done", "A", "L", "T", "B", "done"]
     first, second = began[:4], began[4:]
     assert second[0][1] == pytest.approx(5.0, abs=0.1)
     assert second[1][1] - second[0][1] > 3 * (first[1][1] - first[0][1])
@@ -94,18 +94,18 @@ def test_a_program_that_runs_on_has_longer_windows_behind_its_loading() -> None:
 
 def test_seconds_asked_for_are_those_of_every_window() -> None:
     began = stretched(30.0, Limits(seconds=2.0))
-    assert [stage for stage, _ in began] == ["A", "T", "B", "done"]
-    assert [at for _, at in began] == pytest.approx([1.0, 3.0, 5.0, 7.0], abs=0.05)
+    assert [stage for stage, _ in began] == ["A", "L", "T", "B", "done"]
+    assert [at for _, at in began] == pytest.approx([1.0, 3.0, 5.0, 7.0, 9.0], abs=0.05)
     assert stretched(3.0, Limits(seconds=0.1, warmup=0))[0] == ("A", 0.0)
 
 
 def test_a_traced_window_does_not_outlast_the_steps_by_much() -> None:
-    windows = followed([0.5] * 9, Limits(warmup=1, steps=4))
+    windows = followed([0.5] * 11, Limits(warmup=1, steps=4))
     assert windows.stage is Stage.ATTRIBUTED
     began = windows.now.began_ns
     assert not windows.is_stuck(began + 59 * SECOND)
     assert windows.is_stuck(began + 61 * SECOND)
-    slow = followed([40.0] * 9, Limits(warmup=1, steps=4))
+    slow = followed([40.0] * 11, Limits(warmup=1, steps=4))
     assert not slow.is_stuck(slow.now.began_ns + 150 * SECOND)
     assert slow.is_stuck(slow.now.began_ns + 170 * SECOND)
     assert not followed([0.5] * 3, Limits(warmup=1, steps=4)).is_stuck(1000 * SECOND)
@@ -117,17 +117,17 @@ FIXED = Limits(fixed=True)
 @pytest.mark.parametrize("steps", [[0.001] * 40, [3.0] * 40, [20.0, 9.0, *[0.1, 0.5] * 19]])
 def test_ranks_have_their_windows_at_the_same_steps_whatever_their_pace(steps: list[float]) -> None:
     windows = followed(steps, FIXED)
-    assert counts(windows) == {"warm": 5, "A": 10, "T": 10, "B": 3, "done": 0}
+    assert counts(windows) == {"warm": 5, "A": 10, "L": 3, "T": 10, "B": 3, "done": 0}
     ends = [sum(steps[: number + 1]) for number in range(len(steps))]
-    traced = windows.past[2]
+    traced = windows.past[3]
     # Starting the profiler took one of them longer, for which the others waited in the step after it.
-    assert traced.began_ns == pytest.approx(ends[15] * SECOND)
-    assert traced.ends_ns[-1] == pytest.approx(ends[25] * SECOND)
+    assert traced.began_ns == pytest.approx(ends[18] * SECOND)
+    assert traced.ends_ns[-1] == pytest.approx(ends[28] * SECOND)
 
 
 def test_numbers_asked_for_hold_on_ranks_too_and_seconds_do_not_part_them() -> None:
     asked = Limits(warmup=1, steps=2, seconds=100.0, fixed=True)
-    assert counts(followed([0.1] * 12, asked)) == {"warm": 1, "A": 2, "T": 2, "B": 2, "done": 0}
+    assert counts(followed([0.1] * 12, asked)) == {"warm": 1, "A": 2, "L": 1, "T": 2, "B": 2, "done": 0}
 
 
 def moments(late: float, origin: float | None, until: float) -> list[tuple[str, float]]:
@@ -150,7 +150,8 @@ def moments(late: float, origin: float | None, until: float) -> list[tuple[str, 
 
 def test_by_the_clock_ranks_change_windows_at_common_moments_and_delays_do_not_add_up() -> None:
     quick, slow = moments(0.0, 2.0, 12), moments(0.1, 2.0, 12)
-    assert [stage for stage, _ in quick] == [stage for stage, _ in slow] == ["A", "T", "B", "done"] * 2
+    stages = [*("A", "T", "B", "done"), *("A", "L", "T", "B", "done")]
+    assert [stage for stage, _ in quick] == [stage for stage, _ in slow] == stages
     assert quick[0][1] == pytest.approx(2.3, abs=0.02)
     for (_, one), (_, other) in zip(quick, slow, strict=True):
         assert 0 <= other - one <= 0.13

@@ -37,7 +37,7 @@ __all__ = ["app", "own_arguments"]
 app = verb_app()
 
 _EXIT_TIMEOUT = 124
-_DONE = {"A": "timed", "T": "traced", "B": "with lines"}
+_DONE = {"A": "timed", "L": "with lines", "T": "traced", "B": "with both"}
 _STDERR = 2
 
 

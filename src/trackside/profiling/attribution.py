@@ -88,20 +88,44 @@ def attribute(
     spans: LineSpans,
     clock: ClockFit,
     compiled: Mapping[int, Sequence[Origin]] | None = None,
+    alone: LineSpans | None = None,
 ) -> Attribution:
     """Join a trace and the line log of the same window.
 
     Args:
         compiled: for operators of compiled graphs, the lines that they come from.
+        alone: the line log of a window that nothing traced. Tracing stretches a line with a hundred small
+            operators to twice its time and one that reads a list not at all, so each line's time is what it
+            was there, and the trace tells what of it is whose.
     """
-    return _Join(trace, spans, clock, compiled or {}).result()
+    return _Join(trace, spans, clock, compiled or {}, _stretched(spans, alone)).result()
+
+
+def _stretched(spans: LineSpans, alone: LineSpans | None) -> dict[Line, float]:
+    """For each line that both have seen, its share without tracing by that with it."""
+    if alone is None:
+        return {}
+    before, traced = self_times(alone), self_times(spans)
+    whole, whole_traced = sum(before.values()), sum(traced.values())
+    return {
+        line: (ns / whole) / (traced[line] / whole_traced)
+        for line, ns in before.items()
+        if ns > 0 and traced.get(line, 0.0) > 0
+    }
 
 
 class _Join:
     def __init__(
-        self, trace: Trace, spans: LineSpans, clock: ClockFit, compiled: Mapping[int, Sequence[Origin]]
+        self,
+        trace: Trace,
+        spans: LineSpans,
+        clock: ClockFit,
+        compiled: Mapping[int, Sequence[Origin]],
+        scales: Mapping[Line, float],
     ) -> None:
         self.trace, self.spans, self.clock, self.compiled = trace, spans, clock, compiled
+        self.scales = scales
+        """What of a line's time in the window is its own; of lines that are not there, all."""
         self.known = list(spans.stacks.lines)
         """Lines by number: those of the log, then those that were compiled."""
         self.origins = Origins(trace)
@@ -251,7 +275,7 @@ class _Join:
         """The host's time by line; what stands on a line only because it waits there goes to its bucket."""
         for line, ns in self_times(self.spans).items():
             if ns > 0:
-                self._line(lines, line).cpu_ns = ns
+                self._line(lines, line).cpu_ns = ns * self.scales.get(line, 1.0)
         buckets = dict.fromkeys(BUCKETS, 0.0)
         for name, ranges in (("optimizer", self.optimizing), ("loading", self.loading)):
             for lane, open_ in ranges.items():
@@ -299,7 +323,7 @@ class _Join:
 
     def _take(self, lines: dict[Line, LineTime], line: Line, ns: float) -> float:
         one = self._line(lines, line)
-        taken = min(ns, one.cpu_ns)
+        taken = min(ns * self.scales.get(line, 1.0), one.cpu_ns)
         one.cpu_ns -= taken
         return taken
 

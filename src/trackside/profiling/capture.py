@@ -41,6 +41,7 @@ from trackside.profiling.recording import (
     core_times_ns,
     device_may_come,
     peak_bytes,
+    uses_device,
     wait_for_device,
     write_json,
 )
@@ -250,7 +251,8 @@ class Capture:
         if stretches is None:
             if windows.is_stuck(_clock()) or self._overflows():
                 point.ask()
-            return _TRACED_TICK_S if windows.stage in (Stage.TRACED, Stage.ATTRIBUTED) else _SLOW_TICK_S
+            looked_at = (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED)
+            return _TRACED_TICK_S if windows.stage in looked_at else _SLOW_TICK_S
         if self._due(windows, stretches) is not None:
             point.ask()
             if 0 < point.refused <= _MOMENTS:
@@ -299,7 +301,7 @@ class Capture:
         due = self._due(windows, stretches)
         if due is None:
             return
-        if due is Stage.TRACED and self._is_early(stretches):
+        if windows.stage is Stage.TIMED and self._is_early(stretches):
             # An optimizer was made meanwhile.
             self._windows = Windows(self._limits, _clock())
             return
@@ -368,6 +370,11 @@ class Capture:
             self._note_progress(ending)
         ending.closed_ns = _clock()
         _note_core(ending)
+        if ending.stage is Stage.LOGGED:
+            self._recording.end_lines()
+        if following is Stage.LOGGED and uses_device():
+            # What a device runs tells the time there, as long as it always is.
+            following = Stage.TRACED
         if following is Stage.DONE and ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
             self._recording.end(aside=self._whole is not None)
         self._say(
@@ -386,7 +393,9 @@ class Capture:
         if following is Stage.DONE:
             self._write_compiled()
         # Last, since the line log would give what follows to the line that the program is on.
-        if following is Stage.TRACED:
+        if following is Stage.LOGGED:
+            self._recording.begin_lines()
+        elif following is Stage.TRACED:
             if self._size is not None:
                 self._size.begin()
             self._recording.begin()

@@ -52,6 +52,8 @@ class Captured:
     """Window B."""
     attributed_ns: int = 0
     """How long that was."""
+    lines_alone: bool = False
+    """Whether lines have their time from a window that nothing traced."""
     line_runs: dict[Line, int] = field(default_factory=dict)
     """How often each line ran in it; of lines too hot to be logged nothing is known."""
     modules: list[ModuleCalls] = field(default_factory=list)
@@ -99,6 +101,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
     ]
     trace = _trace(folder / "trace.json", found)
     lines = _json(folder / "lines.json", found)
+    alone = _json(folder / "lines_alone.json", found)
     noted = _json(folder / "compiled.json", found)
     clock = _clock(lines, trace, found) if trace is not None else None
     if trace is not None and _has_steps(windows.get("T"), found):
@@ -106,7 +109,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
     if trace is not None and clock is not None and _has_steps(windows.get("B"), found):
         modules = _json(folder / "modules.json", found)
         graphs = _graphs(trace, noted, compiled, found)
-        _read_attributed(trace, clock, lines, modules, windows["B"], graphs, found)
+        _read_attributed(trace, clock, lines, alone, modules, windows["B"], graphs, found)
         _read_memory(trace, clock, _json(folder / "memory.json", found), windows, found)
     if found.by_time:
         lined = windows.get("B")
@@ -287,6 +290,7 @@ def _read_attributed(
     trace: Trace,
     clock: ClockFit,
     document: dict[str, Any],
+    alone: dict[str, Any],
     modules: dict[str, Any],
     window: dict[str, Any],
     graphs: Compiled,
@@ -300,7 +304,14 @@ def _read_attributed(
     events = _until(LineEvents.from_document(document), _end_of(window))
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
     part = _part(trace, clock, window)
-    found.attribution = attribute(part, line_spans(events), clock, lines_of_kernels(part, graphs))
+    found.attribution = attribute(
+        part,
+        line_spans(events),
+        clock,
+        lines_of_kernels(part, graphs),
+        line_spans(LineEvents.from_document(alone)) if alone else None,
+    )
+    found.lines_alone = bool(alone)
     found.attributed_ns = events.stop_ns - events.start_ns
     found.line_runs = _line_runs(events)
     if modules:

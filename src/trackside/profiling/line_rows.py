@@ -1,7 +1,7 @@
 """Time by line, by bucket and by module, as milliseconds of one step.
 
-The window with the line log gives shares of the host's time, which are rescaled to a step's true length. What
-ran on a device took as long there as it always does.
+Windows with the line log give shares of the host's time, which are rescaled to a step's true length. What ran
+on a device took as long there as it always does.
 """
 
 from __future__ import annotations

@@ -194,14 +194,18 @@ def step_in_view(captured: Captured) -> tuple[float | None, StepView | None]:
 
 def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
     found = []
+    lines = "L" if captured.window("L") is not None else "B"
     slower = {
         what: one.slowdown
-        for what, name in (("tracing", "T"), ("the line log", "B"))
+        for what, name in (("tracing", "T"), ("the line log", lines))
         if (one := captured.window(name)) is not None and (one.slowdown or 0.0) > _PERTURBED
     }
     if slower:
         times = ", ".join(f"{what} made a step {times:.2f} times as long" for what, times in slower.items())
-        effect = "parts, operators and lines are shares of such steps, rescaled to untraced ones"
+        of_what = "parts, operators and lines are shares of such steps"
+        if captured.lines_alone:
+            of_what = "parts and operators are shares of traced steps, lines of those with the line log alone"
+        effect = f"{of_what}, rescaled to untraced ones"
         found.append(Trust(what=times, effect=effect))
     if captured.steps is not None and not is_step:
         found.append(

@@ -33,6 +33,7 @@ __all__ = [
     "core_times_ns",
     "device_may_come",
     "peak_bytes",
+    "uses_device",
     "wait_for_device",
     "write_json",
 ]
@@ -41,7 +42,7 @@ __all__ = [
 # what torch.profiler sets for programs with CUDA graphs, which crashed when CUPTI was taken down and set up.
 _KINETO = {"KINETO_LOG_LEVEL": "99", "TEARDOWN_CUPTI": "0", "DISABLE_CUPTI_LAZY_REINIT": "1"}
 _NVIDIA = "/dev/nvidiactl"
-_FILES = ("trace.json", "lines.json", "modules.json", "memory.json", "sources.json")
+_FILES = ("trace.json", "lines.json", "lines_alone.json", "modules.json", "memory.json", "sources.json")
 # Ranges of torch's own, which are closed long before the next session begins, and what is no range. A
 # collective's is closed by a thread of gloo's, a moment after the program was told that it is over.
 _SHORT = (b"Optimizer.", b"enumerate(DataLoader)#", b"gloo:", b"[memory]")
@@ -81,6 +82,9 @@ class Recording:
         self._profiler: Any = None
         self._markers: ClockMarkers | None = None
         self._log: LineLog | None = None
+        self._log_alone: LineLog | None = None
+        self._lines_alone: LineEvents | None = None
+        """Of steps in which nothing was traced; `end` writes them."""
         self._modules: ModuleLog | None = None
         self._events: LineEvents | None = None
         self._module_calls: dict[str, Any] | None = None
@@ -135,6 +139,20 @@ class Recording:
         self._give_way_to_others()
         self._markers = ClockMarkers()
         self._markers.begin()
+
+    def begin_lines(self) -> None:
+        """From now on lines alone, without the profiler."""
+        self._lines_alone = None
+        log = LineLog(self._is_users)
+        # Where it cannot be had, it cannot be had beside the profiler either, and that is said then.
+        with suppress(LineLogUnavailable):
+            log.start()
+            self._log_alone = log
+
+    def end_lines(self) -> None:
+        if self._log_alone is not None:
+            log, self._log_alone = self._log_alone, None
+            self._lines_alone = log.stop()
 
     def begin_log(self) -> None:
         """From now on lines and modules too.
@@ -225,6 +243,9 @@ class Recording:
         write_json(
             self._path("lines.json", aside), lines | {"markers": [asdict(marker) for marker in markers]}
         )
+        if self._lines_alone is not None:
+            alone, self._lines_alone = self._lines_alone, None
+            write_json(self._path("lines_alone.json", aside), alone.to_document())
         if modules is not None:
             write_json(self._path("modules.json", aside), modules)
         if memory is not None:
@@ -238,7 +259,10 @@ class Recording:
         self._take_back()
         profiler, self._profiler, self._markers = self._profiler, None, None
         with suppress(Exception):
+            self.end_lines()
+        with suppress(Exception):
             self.end_log()
+        self._log_alone = self._lines_alone = None
         self._log = self._modules = self._events = self._module_calls = self._memory = None
         if profiler is not None:
             # It may have stopped already, or never have begun.
@@ -345,6 +369,11 @@ def wait_for_device() -> None:
     cuda = getattr(sys.modules["torch"], "cuda", None)
     if cuda is not None and cuda.is_initialized():
         cuda.synchronize()
+
+
+def uses_device() -> bool:
+    torch: Any = sys.modules["torch"]
+    return bool(torch.cuda.is_initialized())
 
 
 def device_may_come() -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from statistics import median
-from typing import Any, Literal
+from typing import Any, get_args
 
-from trackside.records.profile import WindowTimes
+from trackside.records.profile import WindowName, WindowTimes
 from trackside.stats.spread import quantile
 from trackside.trace.steps import Steps
 
@@ -20,7 +20,7 @@ _LEAST_PROGRESS = 3.0
 def by_steps(windows: Mapping[str, Any]) -> list[WindowTimes]:
     """From the ends of steps, as `windows.json` has them."""
     found: list[WindowTimes] = []
-    for name in ("A", "T", "B"):
+    for name in get_args(WindowName):
         window = windows.get(name)
         if window is None or not window["ends_ns"]:
             continue
@@ -57,7 +57,8 @@ def by_progress(
             lengths = [ms / done for ms, done in stretches]
             mean = sum(ms for ms, _ in stretches) / count
             found.append(_times("A", max(1, round(count)), mean, lengths, found))
-    for name, steps in (("T", traced), ("B", attributed)):
+    beside: tuple[tuple[WindowName, Steps | None], ...] = (("T", traced), ("B", attributed))
+    for name, steps in beside:
         if steps is not None and len(steps):
             lengths = ((steps.end - steps.begin) / 1e6).tolist()
             found.append(_times(name, len(lengths), sum(lengths) / len(lengths), lengths, found))
@@ -85,12 +86,11 @@ def _untraced(windows: Mapping[str, Any], traced_steps: float) -> list[tuple[flo
 
 
 def _times(
-    name: str, count: int, step_ms: float, steps: list[float], before: list[WindowTimes]
+    name: WindowName, count: int, step_ms: float, steps: list[float], before: list[WindowTimes]
 ) -> WindowTimes:
     middle = median(steps)
     spread = (quantile(steps, 0.75) - quantile(steps, 0.25)) / middle if middle else 0.0
     base = before[0].step_ms if before and before[0].window == "A" else None
-    window: Literal["A", "T", "B"] = "A" if name == "A" else "T" if name == "T" else "B"
     return WindowTimes(
-        window=window, steps=count, step_ms=step_ms, spread=spread, slowdown=step_ms / base if base else None
+        window=name, steps=count, step_ms=step_ms, spread=spread, slowdown=step_ms / base if base else None
     )

@@ -6,7 +6,7 @@ Decided as steps end; for a program without steps, as time goes by.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 __all__ = ["MAX_TRACE", "Limits", "Stage", "Stretches", "Window", "Windows"]
@@ -18,16 +18,19 @@ class Stage(Enum):
     WARM = "warm"
     TIMED = "A"
     """Nothing but the hook at the end of a step."""
+    LOGGED = "L"
+    """The line log alone: what a line takes of a step that nothing else stretches."""
     TRACED = "T"
     """The profiler, without stacks."""
     ATTRIBUTED = "B"
-    """The profiler and the line log: shares only."""
+    """The profiler and the line log, which tells whose each event is."""
     DONE = "done"
 
 
 _AFTER = {
     Stage.WARM: Stage.TIMED,
-    Stage.TIMED: Stage.TRACED,
+    Stage.TIMED: Stage.LOGGED,
+    Stage.LOGGED: Stage.TRACED,
     Stage.TRACED: Stage.ATTRIBUTED,
     Stage.ATTRIBUTED: Stage.DONE,
 }
@@ -44,7 +47,7 @@ class Limits:
     warmup: int | None = None
     """Steps before anything is timed."""
     steps: int | None = None
-    """Steps of each window."""
+    """Steps of each window; of the one with the line log alone half as many."""
     seconds: float | None = None
     """How long a window lasts, instead."""
     fixed: bool = False
@@ -62,14 +65,15 @@ class _Pace:
     most: int
 
 
-# Short programs are the harder ones: 2 + 3 + 2 + 2 steps are enough for an answer.
+# Short programs are the harder ones: 2 + 3 + 1 + 2 + 2 steps are enough for an answer.
 _PACES = {
     Stage.TIMED: _Pace(3, 1.5, 50),
+    Stage.LOGGED: _Pace(1, 0.5, 10),
     Stage.TRACED: _Pace(2, 0.5, 10),
     Stage.ATTRIBUTED: _Pace(2, 0.5, 5),
 }
 # Of one of several ranks: what it waits for must not be another's tracing, so no rank decides by itself.
-_FIXED = {Stage.WARM: 5, Stage.TIMED: 10, Stage.TRACED: 10, Stage.ATTRIBUTED: 3}
+_FIXED = {Stage.WARM: 5, Stage.TIMED: 10, Stage.LOGGED: 3, Stage.TRACED: 10, Stage.ATTRIBUTED: 3}
 # By the clock, a window that one of them began late has this part of its length at least.
 _LEAST_PART = 0.5
 # Warm is a program of which two steps in a row take no longer than this many times the best so far.
@@ -140,7 +144,7 @@ class Windows:
 
     def is_stuck(self, now_ns: int) -> bool:
         """Whether steps have ceased in a window that must not go on for ever."""
-        if self.stage not in (Stage.TRACED, Stage.ATTRIBUTED):
+        if self.stage not in (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED):
             return False
         longest = max((ns for window in (*self.past, self.now) for ns in window.steps_ns), default=0)
         return now_ns - self.now.began_ns > max(_LONGEST_S * 1e9, _LONGEST_STEPS * longest)
@@ -149,15 +153,19 @@ class Windows:
         window, limits = self.now, self._limits
         count = len(window.ends_ns)
         seconds = (window.ends_ns[-1] - window.began_ns) / 1e9
+        asked = limits.steps
+        if asked is not None and window.stage is Stage.LOGGED:
+            # Half is enough for shares, and leaves a short program the rest.
+            asked = (asked + 1) // 2
         if limits.fixed:
-            asked = limits.warmup if window.stage is Stage.WARM else limits.steps
+            asked = limits.warmup if window.stage is Stage.WARM else asked
             return count >= (_FIXED[window.stage] if asked is None else asked)
         if window.stage is Stage.WARM:
             if limits.warmup is not None:
                 return count >= limits.warmup
             return _is_warm(window.steps_ns) or count >= _MOST_WARM or seconds >= _WARM_SECONDS
-        if limits.steps is not None:
-            return count >= limits.steps
+        if asked is not None:
+            return count >= asked
         pace = _PACES[window.stage]
         if limits.seconds is not None:
             return count >= 1 and seconds >= limits.seconds
@@ -177,25 +185,27 @@ class _Round:
 
     begins: float
     timed: float
+    logged: float
     traced: float
     attributed: float
 
     def lasts(self, stage: Stage) -> float:
         return {
             Stage.TIMED: self.timed,
+            Stage.LOGGED: self.logged,
             Stage.TRACED: self.traced,
             Stage.ATTRIBUTED: self.attributed,
         }[stage]
 
     def ends(self, stage: Stage) -> float:
         """When a window should be over, in seconds since torch was imported."""
-        order = (Stage.TIMED, Stage.TRACED, Stage.ATTRIBUTED)
+        order = (Stage.TIMED, Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED)
         return self.begins + sum(self.lasts(one) for one in order[: order.index(stage) + 1])
 
 
-# Nobody knows how long a program will run. The first round serves one of a second or two; the second, longer
-# and behind most programs' loading, replaces it.
-_ROUNDS = (_Round(0.3, 0.3, 0.25, 0.25), _Round(5.0, 1.5, 0.7, 0.7))
+# Nobody knows how long a program will run. The first round serves one of a second or two, without time for
+# lines alone; the second, longer and behind most programs' loading, replaces it.
+_ROUNDS = (_Round(0.3, 0.3, 0.0, 0.25, 0.25), _Round(5.0, 1.5, 0.5, 0.7, 0.7))
 
 
 class Stretches:
@@ -213,7 +223,7 @@ class Stretches:
     ) -> None:
         asked = limits.seconds
         # A second of warm-up at most: --seconds 10 is about the windows.
-        whole = _ROUNDS if asked is None else (_Round(min(asked, 1.0), asked, asked, asked),)
+        whole = _ROUNDS if asked is None else (_Round(min(asked, 1.0), asked, asked, asked, asked),)
         self._rounds = whole if limits.warmup != 0 else (_first_at_once(whole[0]), *whole[1:])
         self._began_ns = now_ns
         self._origin_ns = origin_ns
@@ -236,7 +246,9 @@ class Stretches:
         this = self._rounds[self._done]
         if window.stage in (Stage.WARM, Stage.DONE):
             return Stage.TIMED if self.seconds(now_ns) >= this.begins else None
-        return _AFTER[window.stage] if self._is_over(window, this, now_ns) else None
+        if not self._is_over(window, this, now_ns):
+            return None
+        return Stage.TRACED if window.stage is Stage.TIMED and not this.logged else _AFTER[window.stage]
 
     def _is_over(self, window: Window, this: _Round, now_ns: int) -> bool:
         lasted, lasts = (now_ns - window.began_ns) / 1e9, this.lasts(window.stage)
@@ -254,4 +266,4 @@ class Stretches:
 
 
 def _first_at_once(one: _Round) -> _Round:
-    return _Round(0.0, one.timed, one.traced, one.attributed)
+    return replace(one, begins=0.0)

@@ -29,12 +29,16 @@ __all__ = [
     "ProgramEnd",
     "RankTimes",
     "Trust",
+    "WindowName",
     "WindowTimes",
 ]
 
 Bound = Literal["memory", "compute", "latency", "launch", "communication", "copy", "host", "unknown"]
 
 BucketName = Literal["optimizer", "loading", "copies", "communication", "autograd", "unattributed"]
+
+WindowName = Literal["A", "L", "T", "B"]
+"""A: untraced; L: with the line log alone; T: traced; B: traced and with the line log."""
 
 
 class ProgramEnd(Part):
@@ -49,8 +53,7 @@ class ProgramEnd(Part):
 class WindowTimes(Part):
     """The steps of one window of the run."""
 
-    window: Literal["A", "T", "B"]
-    """A: untraced; T: traced; B: with the line log."""
+    window: WindowName
     steps: int
     step_ms: float
     """The median; where windows go by the clock, the mean."""

@@ -24,7 +24,7 @@ _PARTS = {
     "host": ("yellow", "░"),
     "idle": ("red", "·"),
 }
-_WINDOWS = {"A": "untraced", "T": "traced", "B": "with lines"}
+_WINDOWS = {"A": "untraced", "L": "with lines", "T": "traced", "B": "with both"}
 _LINES, _KERNELS, _FINDINGS, _TRUST = 6, 5, 3, 3
 # Of more ranks the slowest, the median and the fastest.
 _RANKS = 4

@@ -64,7 +64,7 @@ function stepSection() {
       el("div.aside", {}, windows(), criticalPath())));
 }
 
-const WINDOWS = { A: "untraced", T: "traced", B: "with lines" };
+const WINDOWS = { A: "untraced", L: "with lines", T: "traced", B: "with both" };
 
 function windows() {
   const rows = list(record.windows);

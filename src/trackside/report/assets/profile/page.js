@@ -162,7 +162,7 @@ const TERMS = {
   roof: "How near it comes to what this machine was measured to do; 100 % is as fast as it can be.",
   bound: "What limits it: memory or compute speed, its own latency, launching, communication, copies or the host.",
   counters: "What the hardware itself counted while the kernel ran, in a run of its own.",
-  window: "A part of the run. A runs untraced and gives the true time; T is traced; B also logs lines, for shares only.",
+  window: "A part of the run. A runs untraced and gives the true time; L logs lines and nothing else, for their shares; T is traced; B is traced and logs lines, to tell whose each event is.",
   attributed: "How much of the time could be traced back to a line of the program.",
   together: "All findings applied at once, through the critical path. Not their sum: several may save the same time.",
   rank: "One of the processes that torchrun started; all train one model and meet in collectives.",
