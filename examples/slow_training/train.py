@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROWS, WIDTH, CLASSES = 128, 256, 10
+ROWS, WIDTH, CLASSES = 128, 64, 10
 
 
 class Classifier(nn.Module):
