@@ -20,7 +20,13 @@ from trackside.profiling.line_events import (
     ThreadStart,
 )
 from trackside.profiling.line_stacks import NO_STACK, Line
-from trackside.profiling.line_times import LineSpans, inclusive_times, line_spans, self_times
+from trackside.profiling.line_times import (
+    LineSpans,
+    inclusive_times,
+    line_spans,
+    self_times,
+    without_breaks,
+)
 
 MAIN, HELPER, OTHER = 0, 1, 2
 PLACES = (CodePlace("a.py", "main", 1), CodePlace("a.py", "helper", 20), CodePlace("b.py", "other", 1))
@@ -239,6 +245,28 @@ def test_events_on_the_edge_of_the_window_are_put_inside() -> None:
     spans = line_spans(log((5, MAIN, call(1)), (6, MAIN, 2), (2000, MAIN, 3), start=10, stop=100))
     assert times_of(spans) == {2: 90}
     assert lines_at(spans, 10, 99) == [2, 2]
+
+
+def a_loop_with_a_break(pause: int) -> LineSpans:
+    """Line 2 takes 10 and line 3 takes 20, five times; once line 2 takes so much more."""
+    events, now = [(0, MAIN, call(1))], 0
+    for turn in range(5):
+        events.append((now, MAIN, 2))
+        now += 10 + (pause if turn == 3 else 0)
+        events.append((now, MAIN, 3))
+        now += 20
+    return line_spans(log(*events, stop=now))
+
+
+def test_time_in_which_others_had_the_core_is_taken_off_the_span_that_was_longer() -> None:
+    assert times_of(without_breaks(a_loop_with_a_break(1000), 1000)) == {2: 50, 3: 100}
+    assert times_of(without_breaks(a_loop_with_a_break(1000), 600)) == {2: 450, 3: 100}
+
+
+def test_what_a_line_does_now_and_then_stays_where_nobody_else_had_the_core() -> None:
+    assert times_of(without_breaks(a_loop_with_a_break(1000), 0)) == {2: 1050, 3: 100}
+    # More than all that was longer cannot have been breaks.
+    assert times_of(without_breaks(a_loop_with_a_break(30), 5000)) == {2: 50, 3: 100}
 
 
 def test_an_empty_log_has_no_times() -> None:

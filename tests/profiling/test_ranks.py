@@ -474,7 +474,7 @@ def test_a_module_is_run_and_json_is_one_document_on_stdout(start: Callable[...,
     assert code == 0, err
     record = json.loads(out)
     assert record["command"] == ["python", "-m", "package.train", "20"]
-    assert [one["steps"] for one in record["windows"]] == [2, 2, 2]
+    assert [one["steps"] for one in record["windows"]] == [2, 1, 2, 2]
     assert len(record["ranks"]) == 2
     assert "rank 1 is done" in err
 

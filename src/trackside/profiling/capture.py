@@ -431,5 +431,5 @@ class Capture:
 
 
 def _note_core(window: Window) -> None:
-    if window.stage is Stage.TRACED and (times := core_times_ns()) is not None:
+    if window.stage in (Stage.LOGGED, Stage.TRACED) and (times := core_times_ns()) is not None:
         window.core_ns.append((_clock(), *times))

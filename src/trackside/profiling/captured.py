@@ -15,7 +15,7 @@ from trackside.profiling.attribution import Attribution, attribute
 from trackside.profiling.clock import ClockFit, NoMarkers, fit, marker_spans
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_stacks import Line
-from trackside.profiling.line_times import line_spans
+from trackside.profiling.line_times import LineSpans, line_spans, without_breaks
 from trackside.profiling.markers import MARKER_PREFIX, Marker
 from trackside.profiling.memory_use import MemoryUse, device_memory, host_memory
 from trackside.profiling.module_times import ModuleCalls, module_calls
@@ -109,7 +109,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
     if trace is not None and clock is not None and _has_steps(windows.get("B"), found):
         modules = _json(folder / "modules.json", found)
         graphs = _graphs(trace, noted, compiled, found)
-        _read_attributed(trace, clock, lines, alone, modules, windows["B"], graphs, found)
+        _read_attributed(trace, clock, lines, alone, modules, windows, graphs, found)
         _read_memory(trace, clock, _json(folder / "memory.json", found), windows, found)
     if found.by_time:
         lined = windows.get("B")
@@ -292,10 +292,11 @@ def _read_attributed(
     document: dict[str, Any],
     alone: dict[str, Any],
     modules: dict[str, Any],
-    window: dict[str, Any],
+    windows: dict[str, Any],
     graphs: Compiled,
     found: Captured,
 ) -> None:
+    window, logged = windows["B"], windows.get("L")
     if "times" not in document:
         found.missing.append(
             Trust(what="lines", effect="no time can be given to a line of the program", remedy=None)
@@ -309,7 +310,7 @@ def _read_attributed(
         line_spans(events),
         clock,
         lines_of_kernels(part, graphs),
-        line_spans(LineEvents.from_document(alone)) if alone else None,
+        _lines_alone(alone, logged) if alone else None,
     )
     found.lines_alone = bool(alone)
     found.attributed_ns = events.stop_ns - events.start_ns
@@ -319,6 +320,15 @@ def _read_attributed(
         if modules["full"]:
             effect = "only the first of very many calls were seen"
             found.missing.append(Trust(what="modules", effect=effect, remedy=None))
+
+
+def _lines_alone(document: dict[str, Any], window: dict[str, Any] | None) -> LineSpans:
+    spans = line_spans(LineEvents.from_document(document))
+    core = _on_core(window)
+    if core is None or window is None:
+        return spans
+    (began, *_), (ended, *_) = window["core_ns"]
+    return without_breaks(spans, core[1] * (ended - began))
 
 
 def _read_memory(

@@ -1,7 +1,7 @@
 """From a line log to spans of time with their stacks of lines: what ran at a given time, and for how long."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,21 @@ from trackside.profiling.line_events import (
 from trackside.profiling.line_mixtures import Spans, own_times
 from trackside.profiling.line_stacks import NO_STACK, Line, LineStacks
 
-__all__ = ["LineSpans", "LinesAt", "ThreadSpans", "inclusive_times", "line_spans", "self_times"]
+__all__ = [
+    "LineSpans",
+    "LinesAt",
+    "ThreadSpans",
+    "inclusive_times",
+    "line_spans",
+    "self_times",
+    "without_breaks",
+]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+# What a stack usually takes cannot be told from fewer.
+_FEWEST_RUNS = 3
 
 
 class LinesAt(NamedTuple):
@@ -96,6 +107,35 @@ def line_spans(events: LineEvents) -> LineSpans:
         )
         walks.append(walk)
     return LineSpans(stacks, tuple(threads), _own_times(events, stacks, threads, walks))
+
+
+def without_breaks(spans: LineSpans, ready_ns: float) -> LineSpans:
+    """The spans without what others had the main thread's core for.
+
+    How long that was is known, and where it was is not: it is taken off the spans that are longer than those
+    of their stack usually are, the longest first. Where nobody else had the core, what a line does now and
+    then stays.
+
+    Args:
+        ready_ns: how long the thread that was logged first stood ready to run and did not.
+    """
+    if not spans.threads or ready_ns <= 0:
+        return spans
+    main = spans.threads[0]
+    seen = np.flatnonzero(main.stacks != NO_STACK)
+    stacks, lengths = main.stacks[seen], (main.ends - main.starts)[seen]
+    order = np.lexsort((lengths, stacks))
+    known, first, count = np.unique(stacks[order], return_index=True, return_counts=True)
+    usual = np.zeros(int(stacks.max(initial=0)) + 1)
+    usual[known] = lengths[order][first + count // 2]
+    runs = np.zeros(len(usual), np.int64)
+    runs[known] = count
+    longer = np.where(runs[stacks] >= _FEWEST_RUNS, lengths - usual[stacks], 0.0).clip(0.0)
+    by_length = np.argsort(-longer, kind="stable")
+    before = np.cumsum(longer[by_length]) - longer[by_length]
+    taken = np.clip(ready_ns - before, 0.0, longer[by_length])
+    off = np.bincount(stacks[by_length], taken, len(spans.own_ns))
+    return replace(spans, own_ns=np.maximum(spans.own_ns - off, 0.0))
 
 
 def self_times(spans: LineSpans) -> dict[Line, float]:

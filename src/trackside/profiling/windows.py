@@ -68,7 +68,7 @@ class _Pace:
 # Short programs are the harder ones: 2 + 3 + 1 + 2 + 2 steps are enough for an answer.
 _PACES = {
     Stage.TIMED: _Pace(3, 1.5, 50),
-    Stage.LOGGED: _Pace(1, 0.5, 10),
+    Stage.LOGGED: _Pace(1, 0.5, 50),
     Stage.TRACED: _Pace(2, 0.5, 10),
     Stage.ATTRIBUTED: _Pace(2, 0.5, 5),
 }
@@ -97,8 +97,8 @@ class Window:
     progress: list[tuple[int, int]] = field(default_factory=list)
     """Without steps: times, and how far the program's own Python work had come."""
     core_ns: list[tuple[int, int, int]] = field(default_factory=list)
-    """At its beginning and at its end: the time, and how long its thread had by then run on a core, and stood
-    ready to run."""
+    """With lines alone or traced, at its beginning and at its end: the time, and how long its thread had by then
+    run on a core, and stood ready to run."""
 
     @property
     def steps_ns(self) -> list[int]:
