@@ -66,6 +66,20 @@ time.sleep(300)
 """
 
 
+# The module that a call imports first never comes.
+_HANGS = """
+import os, sys, time
+
+class Hanging:
+    def find_spec(self, name, path=None, target=None):
+        if name == "trackside.handbook.index":
+            open(os.environ["MARK"], "w").close()
+            time.sleep(300)
+
+sys.meta_path.insert(0, Hanging())
+"""
+
+
 def _plant(folder: Path, source: str) -> dict[str, str]:
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(source)
@@ -203,6 +217,20 @@ def test_a_client_that_vanishes_leaves_nothing_behind(tmp_path: Path, how: str) 
         folder = tmp_path / ".trackside" / "jobs" / job["job"]
         until(lambda: not _at_work(folder), "the job's own processes end")
     assert Jobs(tmp_path / ".trackside").get(job["job"]).state in ("cancelled", "interrupted")
+
+
+@pytest.mark.slow
+def test_a_call_that_hangs_does_not_keep_the_server_when_its_client_goes(tmp_path: Path) -> None:
+    """As a read from a dead network drive does."""
+    with raw(tmp_path, MARK=str(tmp_path / "mark"), **_plant(tmp_path, _HANGS)) as client:
+        client.hello()
+        asked = {"name": "handbook_search", "arguments": {"query": "memory"}}
+        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": asked}
+        client.send(json.dumps(call).encode())
+        until((tmp_path / "mark").exists, "the call hangs")
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert client.process.wait(60) == 0
 
 
 @pytest.mark.slow
