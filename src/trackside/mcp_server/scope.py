@@ -41,7 +41,9 @@ class Scope:
         """
         path = self._inside(name)
         if not _is(path, stat.S_ISREG):
-            raise TracksideError("not-found", f"found no file {plain(name)}", "name a file below the root")
+            raise TracksideError(
+                "not-found", f"found no file {plain(name)}", f"name a file below {self.folder}"
+            )
         return path
 
     def workload(self, name: str) -> Path:
