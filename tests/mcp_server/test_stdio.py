@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -354,12 +355,20 @@ def test_without_the_sdk_the_verb_says_how_to_install_it(tmp_path: Path) -> None
         "import sys\n"
         "sys.modules['mcp'] = None\n"
         "from trackside.cli.main import main\n"
-        "sys.exit(main(['mcp']))\n"
+        "sys.exit(main(sys.argv[1:]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, "mcp", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = run()
     assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'trackside[mcp]'" in done.stderr
+    # Who sets a client up is told before that says no more than that the server does not start.
+    done = run("--print-config", "codex")
+    assert done.returncode == 0
+    assert tomllib.loads(done.stdout)
     assert "pip install 'trackside[mcp]'" in done.stderr
 
 
