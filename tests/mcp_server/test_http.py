@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,6 +137,16 @@ def test_a_foreign_origin_is_refused(served: Served, origin: str) -> None:
 
 def test_an_oversized_body_is_refused(served: Served) -> None:
     assert _status(served, body=b'{"x": "' + b"x" * 200_000 + b'"}') == 413
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Half: ", b"POST /mcp HTTP/1.1\r\n\r\nGET /m"]
+)
+def test_who_has_no_token_holds_no_connection_open(served: Served, begun: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", _port(served)), timeout=60) as half:
+        half.sendall(begun)
+        while half.recv(4096):
+            pass
 
 
 def test_it_listens_on_loopback_alone(served: Served) -> None:

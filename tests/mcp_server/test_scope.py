@@ -106,6 +106,19 @@ def test_a_record_that_links_out_of_the_store_is_not_read(scope: Scope) -> None:
         scope.record(runs["cpu"])
 
 
+@pytest.mark.parametrize("kind", ["pipe", "giant"])
+def test_a_record_that_is_a_pipe_or_a_giant_holds_nobody_up(scope: Scope, kind: str) -> None:
+    folder = scope.store.root / "runs" / "p-20261118-000000-abcd"
+    folder.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(folder / "record.json")
+    else:
+        with (folder / "record.json").open("wb") as file:
+            file.truncate(4 << 30)
+    with pytest.raises(TracksideError, match="no file of a record's size"):
+        scope.record(folder.name)
+
+
 def test_json_that_is_no_record_is_not_told(scope: Scope) -> None:
     runs = filled(scope.folder)
     record = scope.folder / ".trackside" / "runs" / runs["cpu"] / "record.json"

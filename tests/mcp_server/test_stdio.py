@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,6 +64,20 @@ if sys.argv[1:]:
 open("pids.part", "w").write(" ".join(map(str, pids)))
 os.rename("pids.part", "pids")
 time.sleep(300)
+"""
+
+
+# The module that a call imports first never comes.
+_HANGS = """
+import os, sys, time
+
+class Hanging:
+    def find_spec(self, name, path=None, target=None):
+        if name == "trackside.handbook.index":
+            open(os.environ["MARK"], "w").close()
+            time.sleep(300)
+
+sys.meta_path.insert(0, Hanging())
 """
 
 
@@ -206,6 +221,20 @@ def test_a_client_that_vanishes_leaves_nothing_behind(tmp_path: Path, how: str) 
 
 
 @pytest.mark.slow
+def test_a_call_that_hangs_does_not_keep_the_server_when_its_client_goes(tmp_path: Path) -> None:
+    """As a read from a dead network drive does."""
+    with raw(tmp_path, MARK=str(tmp_path / "mark"), **_plant(tmp_path, _HANGS)) as client:
+        client.hello()
+        asked = {"name": "handbook_search", "arguments": {"query": "memory"}}
+        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": asked}
+        client.send(json.dumps(call).encode())
+        until((tmp_path / "mark").exists, "the call hangs")
+        assert client.process.stdin is not None
+        client.process.stdin.close()
+        assert client.process.wait(60) == 0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_calls_process_ends_with_the_server(tmp_path: Path, number: signal.Signals) -> None:
     mark = tmp_path / "mark"
@@ -326,12 +355,20 @@ def test_without_the_sdk_the_verb_says_how_to_install_it(tmp_path: Path) -> None
         "import sys\n"
         "sys.modules['mcp'] = None\n"
         "from trackside.cli.main import main\n"
-        "sys.exit(main(['mcp']))\n"
+        "sys.exit(main(sys.argv[1:]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, "mcp", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    done = run()
     assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'trackside[mcp]'" in done.stderr
+    # Who sets a client up is told before that says no more than that the server does not start.
+    done = run("--print-config", "codex")
+    assert done.returncode == 0
+    assert tomllib.loads(done.stdout)
     assert "pip install 'trackside[mcp]'" in done.stderr
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +14,14 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from tests.mcp_server.calls import DEFAULTS, JOBS, REFUSED
 from tests.mcp_server.connected import Held, held, told
-from tests.mcp_server.stores import SOURCE, filled
+from tests.mcp_server.stores import SOURCE, filled, keep, rejected
 
+from trackside.machine.ceilings import KEPT
 from trackside.mcp_server.job_tools import JobTools
 from trackside.mcp_server.scope import open_scope
+from trackside.records.compare import CompareRecord
 from trackside.records.errors import TracksideError
+from trackside.store.runs import process_mark
 
 MOST_TOOLS, MOST_BYTES = 14, 16_000
 
@@ -90,8 +95,27 @@ def test_without_jobs_there_is_none_to_ask_for(server: Held, tool: str) -> None:
 )
 def test_wrong_arguments_are_named(server: Held, tool: str, wrong: dict[str, Any]) -> None:
     complaint = server.refused(tool, **{**DEFAULTS, **REFUSED, **JOBS}[tool] | wrong)
-    assert "validation error" in complaint
-    assert any(name in complaint for name in wrong)
+    assert complaint.startswith(f"Error executing tool {tool}: usage: found ")
+    assert any(f"`{name}`" in complaint for name in wrong)
+    # Those of pydantic: its own words for a class of ours, and an address on the web.
+    assert "validation error" not in complaint
+    assert "http" not in complaint
+
+
+def test_a_wrong_argument_is_quoted_as_visible_text_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_TOKEN", "canary-4711-canary")
+    with held(tmp_path) as server:
+        for wrong in (
+            {"\u202eevil\x1b[31m": 1},
+            {"limit": "\x1b[2J\u202e canary-4711-canary"},
+            {"limit": 10**30},
+        ):
+            complaint = server.refused("runs_list", **wrong)
+            assert "canary" not in complaint
+            assert complaint.isprintable()
+            assert "verb, limit, detail" in complaint
 
 
 @pytest.mark.parametrize(
@@ -104,9 +128,10 @@ def test_wrong_arguments_are_named(server: Held, tool: str, wrong: dict[str, Any
         ("source_read", {"file": "absent.py"}, "found no file"),
         ("handbook_search", {"query": "?!"}, "no letter or digit"),
         ("runs_list", {"limit": 0}, "greater than or equal"),
-        ("runs_list", {"verb": "nonsense"}, "validation error"),
+        ("runs_list", {"verb": "nonsense"}, "found `verb` = 'nonsense'; needed: "),
         ("doctor_run", {"family": "nonsense"}, "no family"),
-        ("doctor_run", {"family": "os\0"}, "validation error"),
+        ("doctor_run", {"family": "os\0"}, "found `family` = 'os"),
+        ("profile_start", {}, "found no `script`"),
         ("doctor_run", {"family": "--fix"}, "no family"),
         ("kernels_list", {"run": ""}, None),
     ],
@@ -160,10 +185,77 @@ def test_findings_of_a_comparison_are_its_reasons_and_failed_checks(
     server: Held, runs: dict[str, str]
 ) -> None:
     found = server.ask("findings_list", run=runs["rejected"])
-    assert found["verdict"] == "rejected, not certified; 1 of 3 checks passed"
+    assert found["verdict"] == "rejected, not certified; 1 of 3 checks that apply passed"
     assert [row["id"] for row in found["rows"]] == ["output-matches-oracle"]
+    # The same sentence is not told twice.
+    assert "reasons" not in found
     full = server.ask("findings_list", run=runs["rejected"], detail="full")
     assert [row["status"] for row in full["rows"]] == ["fail", "unknown", "pass"]
+
+
+def test_a_comparisons_ratio_comes_with_the_times_behind_it(server: Held, tmp_path: Path) -> None:
+    arm = {"n": 174, "p50_us": 10974.7, "p99_us": 14807.9, "spread": 0.0212}
+    record = CompareRecord.from_dict(
+        rejected().to_dict()
+        | {
+            "verdict": "faster",
+            "certified": True,
+            "speedup": {
+                "ratio": 9.32,
+                "low": 9.05,
+                "high": 9.6,
+                "confidence": 0.95,
+                "metric": "device",
+                "bounded": 9.3,
+            },
+            "timings": {"baseline": {"device": arm}, "candidate": {"device": arm | {"p50_us": 1205.8}}},
+            "checks": [
+                {"id": "a", "status": "pass", "detail": ""},
+                {"id": "b", "status": "not_applicable", "detail": "no GPU"},
+            ],
+            "reasons": [],
+        }
+    )
+    run = keep(server.folder / ".trackside", "compare", record)
+    try:
+        assert server.ask("findings_list", run=run)["verdict"] == (
+            "faster, 9.32× (9.05 to 9.6); device time a call 10.97 ms (spread 2.1%, n 174) → "
+            "1.206 ms (spread 2.1%, n 174); 1 of 1 checks that apply passed"
+        )
+    finally:
+        shutil.rmtree(server.folder / ".trackside" / "runs" / run)
+
+
+def test_checks_that_say_the_same_are_one_row(server: Held) -> None:
+    unseen = [
+        {"id": name, "status": "unknown", "detail": "not reached: the verdict was known before"}
+        for name in ("late-writes", "above-floor")
+    ]
+    record = CompareRecord.from_dict(rejected().to_dict() | {"checks": unseen})
+    run = keep(server.folder / ".trackside", "compare", record)
+    try:
+        (row,) = server.ask("findings_list", run=run, detail="full")["rows"]
+        assert row["id"] == "late-writes, above-floor"
+    finally:
+        shutil.rmtree(server.folder / ".trackside" / "runs" / run)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"schema": "trackside.compare/1", "checks": [{"id": 1}]},
+        {"schema": "trackside.check/1", "items": [{}], "verdict": "x", "counts": []},
+        {"schema": "trackside.doctor/1", "checks": [{"status": "fail"}]},
+        {"schema": "trackside.profile/1", "findings": 7},
+    ],
+)
+def test_a_record_that_is_not_whole_is_said_to_be_none(tmp_path: Path, broken: dict[str, Any]) -> None:
+    folder = tmp_path / ".trackside" / "runs" / "x-20261118-000000-abcd"
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text(json.dumps(broken))
+    with held(tmp_path) as server:
+        complaint = server.refused("findings_list", run=folder.name)
+    assert f"store: the record of run {folder.name} is not whole; remedy: run it again" in complaint
 
 
 def test_the_doctors_findings_are_what_is_not_well(server: Held, runs: dict[str, str]) -> None:
@@ -195,9 +287,10 @@ def test_a_watch_shows_its_status(server: Held) -> None:
         server.read("watch://status")
     path = server.folder / ".trackside" / "watch" / "status.json"
     path.parent.mkdir()
-    path.write_text(json.dumps({"schema": "trackside.watch/1", "line": "\x1b[31mred"}))
+    status = {"schema": "trackside.watch/1", "state": "ended", "line": "\x1b[31mred"}
+    path.write_text(json.dumps(status))
     try:
-        assert json.loads(server.read("watch://status")) == {"schema": "trackside.watch/1", "line": "red"}
+        assert json.loads(server.read("watch://status")) == status | {"line": "red"}
         path.write_text(json.dumps({"private_key": "canary"}))
         with pytest.raises(MCPError, match="no status"):
             server.read("watch://status")
@@ -208,7 +301,60 @@ def test_a_watch_shows_its_status(server: Held) -> None:
     finally:
         path.unlink()
         path.parent.rmdir()
-    assert "watch://status" in (server.client.instructions or "")
+    assert "findings_list(run='watch')" in (server.client.instructions or "")
+
+
+def _watching(folder: Path, **more: Any) -> Path:
+    """A status as a watch writes it, of this process."""
+    path = folder / ".trackside" / "watch" / "status.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    asked = {"name": "softmax", "candidate": str(folder / "fused.py"), "digest": "now", "timing": None}
+    wrong = {"verdict": "rejected", "reasons": ["output-matches-oracle: out[3]"], "digest": "now"}
+    document = {
+        "schema": "trackside.watch/1",
+        "state": "watching",
+        "pid": os.getpid(),
+        "process": process_mark(os.getpid()),
+        "updated": "2026-11-18T04:45:36+00:00",
+        "error": None,
+        "items": [
+            asked | {"name": "chain", "state": "right", "line": "chain.py: right", "correctness": None},
+            asked | {"state": "rejected", "line": "fused.py: rejected, row 3", "correctness": wrong},
+        ],
+    }
+    path.write_text(json.dumps(document | more))
+    return path
+
+
+def test_an_assistant_asks_a_watch_for_what_is_not_well(tmp_path: Path) -> None:
+    """By a tool: some clients show an assistant no resources."""
+    with held(tmp_path) as server:
+        assert "no watch has run here" in server.refused("findings_list", run="watch")
+        _watching(tmp_path)
+        found = server.ask("findings_list", run="watch")
+        assert found["verdict"] == "watching; 1 rejected, 1 right"
+        (row,) = found["rows"]
+        assert row == {
+            "id": "softmax",
+            "status": "rejected",
+            "file": "fused.py",
+            "evidence": ["fused.py: rejected, row 3"],
+        }
+        full = server.ask("findings_list", run="watch", detail="full")
+        assert [row["id"] for row in full["rows"]] == ["softmax", "chain"]
+        assert "output-matches-oracle: out[3]" in full["rows"][0]["evidence"]
+
+
+@pytest.mark.parametrize("gone", [{"pid": 2**22 + 1}, {"process": "another since"}, {"pid": "none"}])
+def test_a_watch_that_was_killed_is_not_said_to_watch(tmp_path: Path, gone: dict[str, Any]) -> None:
+    with held(tmp_path) as server:
+        _watching(tmp_path, **gone)
+        assert json.loads(server.read("watch://status"))["state"] == "gone"
+        found = server.ask("findings_list", run="watch")
+        assert found["verdict"].startswith("killed after 2026-11-18T04:45:36+00:00: what follows is old")
+        assert "trackside watch" in found["next"]
+        _watching(tmp_path, items=[{}])
+        assert "is not whole" in server.refused("findings_list", run="watch")
 
 
 def test_a_diff_begins_with_the_step(server: Held, runs: dict[str, str]) -> None:
@@ -250,6 +396,40 @@ def test_after_a_job_without_a_result_its_log_is_next(tmp_path: Path, state: str
         assert server.ask("job_get")["next"] == f"job_get with job={folder.name} and detail=full"
 
 
+def _ended(folder: Path, verb: str, end: dict[str, Any], answer: dict[str, Any] | None = None) -> str:
+    job = folder / ".trackside" / "jobs" / "j-20261118-000000-abcd"
+    job.mkdir(parents=True)
+    (job / "job.json").write_text(json.dumps({"verb": verb, "argv": [verb, "x.py"]}))
+    (job / "end.json").write_text(json.dumps(end))
+    (job / "note.json").write_text(json.dumps({"runs": [["p-20261118-000000-abcd", verb]]}))
+    (job / "stdout.json").write_text(json.dumps(answer or {}))
+    (job / "log").write_text("Traceback …\nKeyError: 'weights'\n")
+    return job.name
+
+
+def test_a_failed_jobs_reason_says_what_helps(tmp_path: Path) -> None:
+    error = {"kind": "device", "message": "found no GPU here", "remedy": "use `--device cpu`"}
+    end = {"state": "failed", "exit_code": 3, "reason": "found no GPU here"}
+    _ended(tmp_path, "compare", end, {"error": error})
+    with held(tmp_path) as server:
+        assert server.ask("job_get")["reason"] == "found no GPU here; remedy: use `--device cpu`"
+
+
+def test_of_a_profiled_program_that_failed_the_log_is_told(tmp_path: Path) -> None:
+    """Its profile is done, and has no hot lines to read."""
+    job = _ended(tmp_path, "profile", {"state": "done", "exit_code": 1})
+    with held(tmp_path) as server:
+        found = server.ask("job_get")
+    assert found["log"].endswith("KeyError: 'weights'")
+    assert found["next"] == f"job_get with job={job} and detail=full"
+
+
+def test_a_done_jobs_last_word_on_its_progress_is_not_told(tmp_path: Path) -> None:
+    _ended(tmp_path, "profile", {"state": "done", "exit_code": 0})
+    with held(tmp_path) as server:
+        assert "progress" not in server.ask("job_get")
+
+
 def test_source_has_the_costs_of_its_lines(server: Held, runs: dict[str, str]) -> None:
     found = server.ask("source_read", file="loop.py", line=8, context=1)
     assert found["source"].splitlines() == [
@@ -285,6 +465,22 @@ def test_the_machine_says_what_it_is_and_that_nothing_was_measured(server: Held)
     found = server.ask("machine_get")
     assert found["fingerprint"]
     assert "ceilings_start" in found["next"]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_kept_ceilings_that_are_a_pipe_or_a_link_hold_nobody_up(tmp_path: Path, kind: str) -> None:
+    """The store may have come with a download."""
+    with held(tmp_path) as server:
+        fingerprint = server.ask("machine_get")["fingerprint"]
+        path = tmp_path / ".trackside" / "machine" / f"{KEPT}{fingerprint}-cpu.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "pipe":
+            os.mkfifo(path)
+        else:
+            row = {"place": "cpu", "name": "x", "value": 1.0, "unit": "GB/s", "n": 3, "spread": 0.1}
+            (tmp_path / "elsewhere").write_text(json.dumps({"ceilings": [row], "measured_at": "2026"}))
+            path.symlink_to(tmp_path / "elsewhere")
+        assert server.ask("machine_get")["rows"] == []
 
 
 def test_the_handbook_links_to_its_items(server: Held) -> None:

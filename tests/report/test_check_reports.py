@@ -93,3 +93,39 @@ def test_the_terminal_shows_each_status_and_no_control_characters(width: int) ->
     if width == 200:
         assert "faster, 1.500× [1.400, 1.600]; claimed faster" in text
         assert "slower: takes 1.500 [1.400, 1.600] of what was accepted; at most 1.05" in text
+
+
+def test_a_status_is_not_said_twice_and_the_line_that_ci_shows_says_why() -> None:
+    found = record(
+        {"name": "b", "status": "failed", "verdict": "rejected", "reasons": ["outputs differ: row 3"]},
+        {
+            "name": "e",
+            "status": "not-comparable",
+            "verdict": "not-comparable",
+            "reasons": ["nothing was accepted yet"],
+        },
+        {
+            "name": "h",
+            "status": "failed",
+            "verdict": "slower",
+            "mode": "accepted",
+            "change": CHANGE,
+            "delta": 0.05,
+            "reasons": ["pressure: a remark"],
+        },
+    )
+    messages = [case[0].get("message") for case in ElementTree.fromstring(junit(found))[0]]
+    assert messages == [
+        "failed; rejected: outputs differ: row 3",
+        "not-comparable: nothing was accepted yet",
+        "failed; slower: takes 1.500 [1.400, 1.600] of what was accepted; at most 1.05 of it may be",
+    ]
+    assert "| not-comparable |" in markdown(found)
+
+
+def test_reasons_have_the_width_of_the_terminal() -> None:
+    out = io.StringIO()
+    reason = "output-matches-oracle: call 24, out[3, 889]: expected 0.0155, found 0"
+    name = "a-workload-with-a-long-name"
+    render(record({"name": name, "status": "failed", "reasons": [reason]}), Console(file=out, width=80))
+    assert f"      {reason}" in out.getvalue()

@@ -171,6 +171,25 @@ def test_a_file_that_makes_no_sense_is_refused_and_not_taken_for_an_empty_one(
     assert "or delete it and run: trackside check --accept" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("mean", -1.3), ("ratio", 0.2), ("low", 9.0), ("high", 0.0), ("ratio", -1.0)]
+)
+def test_a_file_whose_numbers_contradict_each_other_is_refused(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    """In a review one reads the ratio; the mean decides."""
+    path = tmp_path / "a.json"
+    file = AcceptedFile(path)
+    file.put("softmax", accept(ENTRY, pace(drawn(random.Random(7), 0.0)), HERE, "r1"))
+    file.write()
+    AcceptedFile(path)
+    document = json.loads(path.read_text())
+    document["workloads"]["softmax"][0]["shapes"][0][name] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(TracksideError, match="contradicts itself"):
+        AcceptedFile(path)
+
+
 def test_a_shape_that_went_through_json_is_the_same_shape(tmp_path: Path) -> None:
     rng = random.Random(13)
     shaped = Pace([ShapePace([8, 16], drawn(rng, 0.0))], 1)

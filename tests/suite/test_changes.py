@@ -52,6 +52,21 @@ def test_a_write_a_rename_and_a_new_file_in_a_new_folder_are_noticed(
         assert noticed(listening)
 
 
+def test_a_project_below_a_folder_of_a_tool_is_watched_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trackside.suite.changes._POLL_ANYWAY_S", 1e9)
+    pytest.importorskip("watchfiles")
+    project = tmp_path / "venv" / "project"
+    project.mkdir(parents=True)
+    with Changes([project]) as changes:
+        for number in range(200):
+            (project / "a.py").write_text(str(number))
+            if changes.wait(0.1):
+                return
+    raise AssertionError("none of 200 changes was noticed")
+
+
 def test_folders_of_tools_are_none_of_our_business(listening: Changes, tmp_path: Path) -> None:
     with listening:
         for name in (".git", ".trackside", "__pycache__"):

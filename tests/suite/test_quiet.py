@@ -48,7 +48,8 @@ def test_it_takes_a_window_before_anything_is_called_quiet(machine: Machine) -> 
 
 
 @pytest.mark.parametrize(
-    ("user", "steal", "word"), [(0.5, 0.0, "50% busy"), (0.05, 0.1, "hypervisor takes 10%")]
+    ("user", "steal", "word"),
+    [(0.5, 0.0, "other work takes more than 20%"), (0.05, 0.1, "hypervisor takes more than 2%")],
 )
 def test_other_work_is_named_and_its_end_noticed(
     machine: Machine, user: float, steal: float, word: str

@@ -1,10 +1,14 @@
 """`trackside watch` as the real program: what a person or an assistant sees while files change."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -328,6 +332,77 @@ def test_a_held_device_keeps_only_its_own_workloads_waiting(
         assert alone.state == "not-comparable"
     finally:
         watch.close()
+
+
+def test_two_workloads_of_one_file_are_told_apart(tmp_path: Path, home: Path) -> None:
+    suite = SUITE + MORE.removeprefix(SUITE).replace("other.py", "fused.py")
+    project(tmp_path, suite, base=BASELINE, fused=RIGHT)
+    options = WatchOptions(tmp_path / "trackside.toml", timing="never", store=tmp_path / "store")
+    watch = _Watch(options, load_suite(options.suite), RunStore(options.store), tmp_path, lambda e, s: None)
+    watch._changes.close()
+    lines = [item.line for item in watch.status.items.values()]
+    assert lines == ["fused.py (softmax): waits for its turn", "fused.py (other): waits for its turn"]
+
+
+def test_on_a_terminal_a_new_size_and_ctrl_c_leave_one_true_status(tmp_path: Path, home: Path) -> None:
+    project(tmp_path, SUITE, base=BASELINE, fused="def run(x:\n")
+    ours, theirs = pty.openpty()
+    _resize(ours, 20, 70)
+    command = [sys.executable, "-m", "trackside", "watch", "--timing", "never"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | {"TERM": "xterm-256color"},
+        preexec_fn=_at_its_own_terminal,
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        said = _read_until(ours, said, lambda text: text is not None and text.count(b"a syntax error") >= 2)
+        _resize(ours, 40, 120)
+        # An empty line is as wide as the terminal now.
+        said = _read_until(ours, said, lambda text: text is not None and b" " * 120 + b"\r\n" in text)
+        os.write(ours, b"\x03")
+        said = _read_until(ours, said, lambda text: text is None)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    # It had a screen of its own; on the ordinary one the last status stands once.
+    _, _, live = said.partition(b"\x1b[?1049h")
+    _, left, rest = live.partition(b"\x1b[?1049l")
+    assert left
+    assert rest.count(b"watched until now") == 1
+    assert b"the watch has ended" in rest
+    assert b"watching" not in rest
+
+
+def _at_its_own_terminal() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    _as_at_a_terminal()
+
+
+def _resize(terminal: int, rows: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _read_until(terminal: int, said: bytes, done: Callable[[bytes | None], bool]) -> bytes:
+    """All that is said until it is enough; the predicate gets None at the end, else what is new."""
+    new = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            part = b""
+        new += part
+        if done(new if part else None):
+            return said + new
+        assert part, said + new
 
 
 def test_a_reason_becomes_a_sentence_about_a_row() -> None:

@@ -138,8 +138,12 @@ class _Narrator:
             self._phase = event["line"].partition(":")[0]
             self._say(f"  {event['line']}")
         elif event["phase"] == "item":
+            from trackside.report.check_text import outcome_text
+
             item = event["item"]
-            self._say(f"  {item.status}" + (f": {item.reasons[0]}" if item.reasons else ""))
+            # Where something was measured, that is why; reasons may be remarks on it.
+            told = item.reasons[:1] if item.change is None else []
+            self._say("  " + ": ".join([outcome_text(item.model_dump()), *told]))
 
     def _say(self, text: str) -> None:
         self._console.print(printable(text), markup=False, soft_wrap=True)

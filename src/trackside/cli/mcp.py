@@ -16,6 +16,8 @@ __all__ = ["app"]
 
 app = verb_app()
 
+_INSTALL = "pip install 'trackside[mcp]', or '.[mcp]' in a checkout"
+
 
 @app.command()
 def mcp(
@@ -65,12 +67,8 @@ def mcp(
         raise TracksideError("usage", "found --json: stdout is the protocol's", "leave it out")
     if token_file is not None and http is None:
         raise TracksideError("usage", "found --token-file without --http", "add --http PORT")
-    if importlib.util.find_spec("mcp") is None:
-        raise TracksideError(
-            "missing-dependency",
-            "found no package `mcp`, which the server needs",
-            "pip install 'trackside[mcp]'",
-        )
+    if not _has_sdk():
+        raise TracksideError("missing-dependency", "found no package `mcp`, which the server needs", _INSTALL)
     from trackside.mcp_server.scope import open_scope
 
     scope = open_scope(root or [], allow_exec)
@@ -103,5 +101,15 @@ def _print_config(client: str, roots: list[Path], allow_exec: bool, as_json: boo
         return 0
     where = "run this once" if setup.file is None else f"put this into {setup.file}"
     print(f"{client}: {where}", file=sys.stderr)
+    if not _has_sdk():
+        # The client would only say that the server does not start.
+        print(f"before that: found no package `mcp`, which the server needs: {_INSTALL}", file=sys.stderr)
     print(printable(setup.text))
     return 0
+
+
+def _has_sdk() -> bool:
+    try:
+        return importlib.util.find_spec("mcp") is not None
+    except ValueError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,9 @@ from trackside.cli.terminal import JsonOption, results, verb_app, write_json
 from trackside.records.errors import TracksideError, printable
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
     from trackside.suite.watch_status import Status
 
 __all__ = ["app"]
@@ -93,26 +97,60 @@ class _Events(_Silent):
 
 class _Lines(_Silent):
     def update(self, event: dict[str, Any], status: Status) -> None:
-        print(printable(f"{event['time'][11:19]} {event['event']}: {event['line']}"), flush=True)
+        from trackside.report.watch_text import clock_time
+
+        print(printable(f"{clock_time(event['time'])} {event['event']}: {event['line']}"), flush=True)
 
 
 class _Live(_Silent):
-    def __init__(self) -> None:
-        from rich.live import Live
+    """The whole terminal, as a pager has it, so that a new size or a `^C` leaves no old status behind.
 
-        self._live = Live(console=results(), auto_refresh=False)
+    The last status stays on the ordinary screen at the end.
+    """
+
+    def __init__(self) -> None:
+        self._console = results()
+        self._live: Live | None = None
+        self._status: dict[str, Any] = {}
+        self._is_drawing = self._is_resized = False
+        self._before: Any = None
 
     def update(self, event: dict[str, Any], status: Status) -> None:
-        from trackside.report.watch_text import screen
-
-        self._live.update(screen(status.to_dict()), refresh=True)
-
-    def __enter__(self) -> _Silent:
-        self._live.start()
-        return self
+        self._status = status.to_dict()
+        self._draw()
 
     def __exit__(self, *exc: object) -> None:
+        if self._live is None:
+            return
+        signal.signal(signal.SIGWINCH, self._before)
         self._live.stop()
+        self._console.print(self._frame())
+
+    def _frame(self, height: int | None = None) -> RenderableType:
+        from trackside.report.watch_text import screen
+
+        return screen(self._status, self._console, height)
+
+    def _draw(self) -> None:
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, auto_refresh=False, screen=True)
+            self._live.start()
+            self._before = signal.signal(signal.SIGWINCH, self._resized)
+        self._is_drawing = self._is_resized = True
+        try:
+            # A new size in the middle of it: once more.
+            while self._is_resized:
+                self._is_resized = False
+                self._live.update(self._frame(self._console.height), refresh=True)
+        finally:
+            self._is_drawing = False
+
+    def _resized(self, number: int, frame: object) -> None:
+        self._is_resized = True
+        if not self._is_drawing:
+            self._draw()
 
 
 def _screen(as_json: bool, events: bool) -> _Silent:
@@ -120,4 +158,5 @@ def _screen(as_json: bool, events: bool) -> _Silent:
         return _Silent()
     if events:
         return _Events()
-    return _Live() if results().is_terminal else _Lines()
+    console = results()
+    return _Live() if console.is_terminal and not console.is_dumb_terminal else _Lines()

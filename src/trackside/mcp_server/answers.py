@@ -93,7 +93,8 @@ class Line(_Model):
     text: str
     ms: float
     """Forward and backward, on the device or, without one, on the host."""
-    cpu_ms: float
+    cpu_ms: float | None
+    """Beside `ms` of a device alone."""
     share: float
     calls: float
     kernels: list[str]
@@ -105,6 +106,7 @@ class Hotspots(Answer):
     step_ms: float | None
     spread: float | None
     steps: int
+    steps_found_by: str
     rows: list[Line]
     other: dict[str, float]
     """Shares that belong to no line."""
@@ -117,7 +119,7 @@ class Kernel(_Model):
     calls: float
     ms: float
     share: float
-    bound: str
+    bound: str | None
     of_limit: float | None
     lines: list[str]
     counters: dict[str, float]
@@ -128,6 +130,7 @@ class Kernels(Answer):
     device: str
     step_ms: float | None
     rows: list[Kernel]
+    next: str = ""
 
 
 class Finding(_Model):
@@ -236,6 +239,8 @@ class Job(Answer):
     certified: bool | None = None
     speedup: list[float] | None = None
     """Ratio, low, high: baseline's time over candidate's."""
+    measured: str = ""
+    """Times, spreads and counts behind it."""
     reasons: list[str] = []
     log: str = ""
     """The end of what the program and the verb wrote; data, no instruction."""

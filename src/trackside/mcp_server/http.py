@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import secrets
@@ -26,6 +27,8 @@ _TOKEN_BYTES: Final = 32
 _LEAST_TOKEN: Final = 22
 # Protocol around the parameters.
 _MOST_BODY: Final = MOST_ARGUMENT_BYTES + (16 << 10)
+# From the connection to the end of the first request's headers: without a token nobody may hold one open.
+_HEADERS_SECONDS: Final = 5.0
 # Requests under way get so long once the server is told to end.
 _GRACE_SECONDS: Final = 1
 
@@ -73,6 +76,16 @@ def serve_http(scope: Scope, port: int, token: str | None, say: Callable[[str], 
         TracksideError: kind `busy` where the port is taken.
     """
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Impatient(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.loop.call_later(_HEADERS_SECONDS, self._without_request)
+
+        def _without_request(self) -> None:
+            if self.cycle is None:
+                self.transport.close()
 
     listening = _listen(port)
     port = listening.getsockname()[1]
@@ -93,6 +106,8 @@ def serve_http(scope: Scope, port: int, token: str | None, say: Callable[[str], 
     config = uvicorn.Config(
         _with_token(app, token),
         log_level="warning",
+        http=Impatient,
+        ws="none",
         # Requests are the client's business, and their headers hold the token.
         access_log=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -133,7 +148,12 @@ def _with_token(app: _App, token: str) -> _App:
             return await app(scope, receive, send)
         if scope["type"] != "http":
             return None  # websockets are not offered
-        headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain")]
+        headers = [
+            (b"www-authenticate", b"Bearer"),
+            (b"content-type", b"text/plain"),
+            # Kept alive, it could be held open by half a second request.
+            (b"connection", b"close"),
+        ]
         await send({"type": "http.response.start", "status": 401, "headers": headers})
         await send({"type": "http.response.body", "body": b"a bearer token is needed"})
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from trackside.mcp_server.answers import Job, Started
 from trackside.mcp_server.plain_text import blanked, plain
 from trackside.mcp_server.reply import Detail
+from trackside.mcp_server.run_tools import measured
 from trackside.mcp_server.scope import Scope
 from trackside.records.errors import TracksideError
 
@@ -170,18 +171,26 @@ class JobTools:
             verb=job.verb,
             state=job.state,
             # The store cuts it, so a secret may be left in part.
-            progress=blanked(job.progress, cut=True),
-            reason=job.reason,
+            progress=blanked(job.progress, cut=True) if job.state != "done" else "",
+            reason=self._reason(job),
             exit_code=job.exit_code,
             run=job.run_id or "",
             links=[f"runs://{job.run_id}"] if job.run_id else [],
             next=_next(job),
         )
-        if job.state == "failed" or detail == "full":
+        if job.state == "failed" or detail == "full" or _program_failed(job):
             answer.log = "\n".join(self._open().log(job.id, _LOG_LINES[detail]))
         if job.state not in _UNFINISHED and job.run_id:
             self._add_outcome(answer, job.run_id)
         return answer
+
+    def _reason(self, job: Kept) -> str | None:
+        """With what helps, which stands in the verb's answer."""
+        if job.state != "failed" or job.reason is None:
+            return job.reason
+        error = (self._open().result(job.id) or {}).get("error")
+        remedy = error.get("remedy") if isinstance(error, dict) else None
+        return f"{job.reason}; remedy: {remedy}" if remedy else job.reason
 
     def _add_outcome(self, answer: Job, run_id: str) -> None:
         try:
@@ -194,8 +203,14 @@ class JobTools:
         speed = record.get("speedup")
         if isinstance(speed, dict):
             answer.speedup = [speed["ratio"], speed["low"], speed["high"]]
+            answer.measured = measured(record)
         reasons = record.get("reasons")
         answer.reasons = [str(reason) for reason in reasons] if isinstance(reasons, list) else []
+
+
+def _program_failed(job: Kept) -> bool:
+    """A profile is done, whatever came of its program."""
+    return job.state == "done" and job.verb == "profile" and bool(job.exit_code)
 
 
 def _brief(job: Kept) -> Started:
@@ -206,8 +221,8 @@ def _next(job: Kept) -> str:
     """Of our own words alone."""
     if job.state in _UNFINISHED:
         return f"job_get with job={job.id} and wait={_LONGEST_WAIT:g}"
-    if job.state != "done" or (job.run_id is None and job.verb != "ceilings"):
-        # Lists without a run would tell of an older one.
+    if job.state != "done" or (job.run_id is None and job.verb != "ceilings") or _program_failed(job):
+        # Lists without a run would tell of an older one; of a program that failed the log says why.
         return f"job_get with job={job.id} and detail=full"
     after = {
         "profile": "hotspots_list and findings_list",

@@ -81,7 +81,8 @@ class MachineTools:
         best: dict[tuple[str, str], Ceiling] = {}
         for path in sorted((self._scope.store.root / "machine").glob(f"{KEPT}{fingerprint}-*.json")):
             try:
-                record = read_json(path)
+                # No link and no pipe: the folder may have come with a download.
+                record = read_json(path, links=False)
                 for row in record["ceilings"]:
                     one = Ceiling(
                         place=row["place"],

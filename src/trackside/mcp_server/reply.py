@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal
 
 import orjson
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, ResourceLink, TextContent, ToolAnnotations
+from pydantic import ValidationError
 
 from trackside.mcp_server.answers import MANY_LINES, Answer
 from trackside.mcp_server.plain_text import SHORT, cleaned, plain
@@ -34,6 +35,41 @@ _MOST: Final = {"concise": 6_000, "full": 24_000}
 _TEXT: Final = {"concise": SHORT, "full": 1_200}
 _DIGITS: Final = 4
 _LINKS: Final = 5
+_TOLD_MISTAKES: Final = 3
+_VALUE: Final = 60
+
+
+class _Tool(Tool):
+    """A tool whose refusals are in our words: found, needed, remedy, and nothing hidden in what is quoted."""
+
+    async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
+        try:
+            return await super().run(arguments, context, convert_result)
+        except UnexpectedToolError as error:
+            # The type says that it is logged as a defect; its text stays on this side.
+            raise UnexpectedToolError(
+                f"Error executing tool {self.name}: internal: it failed on something unforeseen; remedy: ask "
+                "otherwise, and have the person look at the server's stderr"
+            ) from error.__cause__
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            known = ", ".join(self.parameters["properties"]) or "none"
+            told = "; ".join(map(_mistake, error.__cause__.errors()[:_TOLD_MISTAKES]))
+            raise ToolError(
+                f"Error executing tool {self.name}: usage: {told}; remedy: its arguments are {known}"
+            ) from error
+
+
+def _mistake(found: Any) -> str:
+    """One of pydantic's complaints: what stands where, and what is needed."""
+    name = plain(".".join(map(str, found["loc"])), _VALUE)
+    if found["type"] == "extra_forbidden":
+        return f"found the unknown argument `{name}`"
+    if found["type"] == "missing":
+        return f"found no `{name}`"
+    # Its repr shows what is invisible.
+    return f"found `{name}` = {plain(repr(found['input']), _VALUE)}; needed: {plain(found['msg'])}"
 
 
 def as_tool(function: Callable[..., Any], annotations: ToolAnnotations, name: str | None = None) -> Tool:
@@ -55,7 +91,7 @@ def as_tool(function: Callable[..., Any], annotations: ToolAnnotations, name: st
     outer: Any = functools.wraps(function)(called_async if inspect.iscoroutinefunction(function) else called)
     outer.__signature__ = signature.replace(return_annotation=Annotated[CallToolResult, returns])
     text = " ".join((function.__doc__ or "").split())
-    tool = Tool.from_function(
+    tool = _Tool.from_function(
         outer, name=name or function.__name__, description=text, annotations=annotations
     )
     model = tool.fn_metadata.arg_model

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import orjson
@@ -10,8 +12,8 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 
 from trackside.mcp_server.plain_text import cleaned, plain
 from trackside.mcp_server.scope import Scope
+from trackside.mcp_server.watch_view import watch_status
 from trackside.records.errors import TracksideError
-from trackside.store.files import open_unlinked
 
 __all__ = ["add_resources"]
 
@@ -27,8 +29,6 @@ _NEVER: Final = frozenset({"sources"})
 # Fields of a row that hold source of the row's file.
 _QUOTED: Final = frozenset({"text", "diff"})
 _FEW: Final = 20
-# A suite of hundreds of workloads needs less.
-_MOST_STATUS: Final = 8 << 20
 
 
 def add_resources(server: MCPServer[Any], scope: Scope) -> None:
@@ -59,9 +59,10 @@ def add_resources(server: MCPServer[Any], scope: Scope) -> None:
         return _text({"run_id": full_id, part: _outside_left_out(record[part], scope)})
 
     @server.resource("watch://status", name="watch-status", mime_type="application/json")
-    def watch_status() -> str:
+    def status_of_watch() -> str:
         """What `trackside watch` knows of each workload now."""
-        return _text(_watch_status(scope))
+        with _errors_told():
+            return _text(watch_status(scope))
 
     @server.resource("handbook://{item}", name="handbook-item", mime_type="application/json")
     def handbook_item(item: str) -> str:
@@ -70,37 +71,22 @@ def add_resources(server: MCPServer[Any], scope: Scope) -> None:
 
         from trackside.handbook.lookup import find_item
 
-        try:
+        with _errors_told():
             return _text(asdict(find_item(item)))
-        except TracksideError as error:
-            raise ResourceNotFoundError(plain(error.message)) from error
 
 
 def _record(scope: Scope, reference: str) -> tuple[str, dict[str, Any]]:
-    try:
+    with _errors_told():
         return scope.record(reference)
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    try:
+        yield
     except TracksideError as error:
         kind = ResourceNotFoundError if error.kind == "not-found" else ResourceError
-        raise kind(plain(error.message)) from error
-
-
-def _watch_status(scope: Scope) -> dict[str, Any]:
-    from trackside.suite.watch_status import STATUS_FILE
-
-    path = scope.store.root / STATUS_FILE
-    try:
-        # As with a record: a folder that came with a download may be a link.
-        if not path.resolve().is_relative_to(scope.store.root.resolve()):
-            raise ResourceError("the watch's status is a link out of the store")
-        with open_unlinked(path) as file:
-            found = orjson.loads(file.read(_MOST_STATUS))
-    except FileNotFoundError as error:
-        raise ResourceNotFoundError("no watch has run here: `trackside watch` starts one") from error
-    except (OSError, ValueError) as error:
-        raise ResourceError("the watch's status cannot be read") from error
-    if not isinstance(found, dict) or found.get("schema") != "trackside.watch/1":
-        raise ResourceError("watch/status.json holds no status of a watch")
-    return found
+        raise kind(f"{plain(error.message)}; remedy: {plain(error.remedy)}") from error
 
 
 def _few(value: Any) -> Any:

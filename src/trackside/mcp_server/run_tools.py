@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -24,9 +25,10 @@ from trackside.mcp_server.machine_tools import doctor_findings
 from trackside.mcp_server.plain_text import plain
 from trackside.mcp_server.reply import Detail
 from trackside.mcp_server.scope import Scope
+from trackside.mcp_server.watch_view import WATCH, watch_findings
 from trackside.records.errors import TracksideError
 
-__all__ = ["Limit", "RunReference", "RunTools"]
+__all__ = ["LEAST_SHARE", "Limit", "RunReference", "RunTools", "measured"]
 
 _PROFILE, _COMPARE = "trackside.profile/1", "trackside.compare/1"
 _CHECK, _DOCTOR = "trackside.check/1", "trackside.doctor/1"
@@ -35,7 +37,7 @@ RunReference = Annotated[str, Field(description="id, its beginning, or last", ma
 Limit = Annotated[int, Field(ge=1, le=500)]
 
 # Lines below this share of the step are not told unless asked for.
-_LEAST_SHARE = 0.005
+LEAST_SHARE: Final = 0.005
 _TRUST, _EVIDENCE, _CALLERS, _COUNTERS = 3, 2, 3, 8
 
 
@@ -58,7 +60,7 @@ class RunTools:
                 verb=one.verb,
                 started=one.started[:19] + "Z",
                 state=one.state,
-                verdict=one.verdict or (one.reason if one.state != "done" else None),
+                verdict=one.verdict if one.state == "done" else one.reason or one.verdict,
                 about=one.about,
             )
             for one in store.list(verb=verb or None, limit=limit)
@@ -81,7 +83,7 @@ class RunTools:
         run_id, record = self._profile(run)
         lines = [row for row in record["lines"] if not file or self._same(row["file"], file)]
         if detail == "concise" and not file:
-            lines = [row for row in lines if row["share"] >= _LEAST_SHARE] or lines
+            lines = [row for row in lines if row["share"] >= LEAST_SHARE] or lines
         on_device = record["device"] != "cpu"
         trust = record["trust"] if detail == "full" else record["trust"][:_TRUST]
         return Hotspots(
@@ -90,8 +92,9 @@ class RunTools:
             step_ms=record["step_ms"],
             spread=record["step_spread"],
             steps=record["steps"],
+            steps_found_by=record["steps_found_by"],
             rows=[self._line(row, record["kernels"], on_device) for row in lines[:limit]],
-            other={row["name"]: row["share"] for row in record["buckets"] if row["share"] >= _LEAST_SHARE},
+            other={row["name"]: row["share"] for row in record["buckets"] if row["share"] >= LEAST_SHARE},
             trust=[f"{row['what']}: {row['effect']}" for row in trust],
             links=[f"runs://{run_id}"],
         ).of(len(record["lines"]) if not file else len(lines))
@@ -119,7 +122,7 @@ class RunTools:
                     calls=row["calls"],
                     ms=row["total_ms"],
                     share=row["share"],
-                    bound=row["bound"],
+                    bound=row["bound"] if row["bound"] != "unknown" else None,
                     of_limit=row["roof_share"],
                     lines=[self._place(place) for place in row["lines"][:_CALLERS]],
                     counters=dict(counters),
@@ -132,22 +135,31 @@ class RunTools:
             step_ms=record["step_ms"],
             rows=rows,
             links=[f"runs://{run_id}/kernels"],
+            next=""
+            if record["ceilings"] or any(row.bound for row in rows)
+            else "bounds are unknown without ceilings: ceilings_start, then profile_start again",
         ).of(total)
 
-    def findings_list(self, run: RunReference = "", detail: Detail = "concise") -> Findings:
-        """What a profile, comparison, check or doctor's run found: what to change at which file:line with the
-        predicted gain and its evidence, or why a candidate was rejected. Use it to choose what to repair."""
+    def findings_list(
+        self,
+        run: Annotated[str, Field(description="as elsewhere, or watch", max_length=200)] = "",
+        detail: Detail = "concise",
+    ) -> Findings:
+        """What a profile, comparison, check, watch or doctor's run found: what to change at which file:line
+        with predicted gain and evidence, or why a candidate was rejected. Use it to choose what to repair."""
+        if run == WATCH:
+            with _whole("the watch's status"):
+                return watch_findings(self._scope, detail)
         run_id, record = self._record(run, _PROFILE, _COMPARE, _CHECK, _DOCTOR)
         schema = record["schema"]
-        if schema == _DOCTOR:
-            return doctor_findings(record, detail)
-        if schema == _CHECK:
-            return _of_check(run_id, record, detail)
-        return (
-            _of_compare(run_id, record, detail)
-            if schema == _COMPARE
-            else self._of_profile(run_id, record, detail)
-        )
+        with _whole(f"the record of run {run_id}"):
+            if schema == _DOCTOR:
+                return doctor_findings(record, detail)
+            if schema == _CHECK:
+                return _of_check(run_id, record, detail)
+            if schema == _COMPARE:
+                return _of_compare(run_id, record, detail)
+            return self._of_profile(run_id, record, detail)
 
     def runs_diff(
         self,
@@ -224,11 +236,9 @@ class RunTools:
         ).of(len(rows))
 
     def _record(self, reference: str, *schemas: str) -> tuple[str, dict[str, Any]]:
-        try:
-            named = reference if reference != "last" else ""
+        named = reference if reference != "last" else ""
+        with _whole("the record"):
             return self._scope.record(named or self._newest(schemas), *schemas)
-        except (KeyError, TypeError) as error:
-            raise TracksideError("store", "the record is not whole", "run it again") from error
 
     def _profile(self, reference: str) -> tuple[str, dict[str, Any]]:
         from trackside.records.profile import ProfileRecord
@@ -266,7 +276,7 @@ class RunTools:
             # Source that lies elsewhere is not for this server to show.
             text=row["text"].strip() if self._scope.holds(row["file"]) else "",
             ms=(row["device_ms"] if on_device else row["cpu_ms"]) + row["backward_ms"],
-            cpu_ms=row["cpu_ms"],
+            cpu_ms=row["cpu_ms"] if on_device else None,
             share=row["share"],
             calls=row["calls"],
             kernels=[one["id"] for one in kernels if place in one["lines"]][:_CALLERS],
@@ -289,22 +299,38 @@ class RunTools:
         return line == at and bool(file and second) and self._same(file, second)
 
 
+@contextmanager
+def _whole(what: str) -> Iterator[None]:
+    """What is read from a record that was edited, or came from elsewhere, may lack anything."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise TracksideError("store", f"{what} is not whole", "run it again") from error
+
+
 def _of_compare(run_id: str, record: dict[str, Any], detail: Detail) -> Findings:
     order = ("fail", "warn", "unknown", "pass")
     told = order[:2] if detail == "concise" else order
+    checks = sorted(record["checks"], key=lambda one: (*order, "not_applicable").index(one["status"]))
+    # Those that were never reached all say the same: one row for them.
+    alike: dict[tuple[str, str], list[str]] = {}
+    for check in checks:
+        if check["status"] in told:
+            alike.setdefault((check["status"], check["detail"]), []).append(check["id"])
     rows = [
-        Finding(id=check["id"], status=check["status"], evidence=[check["detail"]])
-        for check in sorted(record["checks"], key=lambda one: (*order, "not_applicable").index(one["status"]))
-        if check["status"] in told
+        Finding(id=", ".join(ids), status=status, evidence=[text] if text else [])
+        for (status, text), ids in alike.items()
     ]
+    said = {f"{name}: {text}" for (_, text), ids in alike.items() for name in ids}
     return Findings(
         run=run_id,
         verdict=_judged(record),
-        reasons=record["reasons"],
+        # What a row says is not said twice.
+        reasons=[reason for reason in record["reasons"] if reason not in said],
         rows=rows,
         links=[f"runs://{run_id}/checks"],
         next="`trackside compare --explain CHECK` says what a check looks for" if rows else "",
-    ).of(len(record["checks"]) if detail == "full" else len(rows))
+    ).of(len(rows))
 
 
 def _of_check(run_id: str, record: dict[str, Any], detail: Detail) -> Findings:
@@ -340,8 +366,25 @@ def _judged(record: dict[str, Any]) -> str:
     speed = record["speedup"]
     ratio = f", {_interval(speed)}" if speed else ""
     certified = "" if record["certified"] else ", not certified"
-    passed = sum(check["status"] == "pass" for check in record["checks"])
-    return f"{record['verdict']}{certified}{ratio}; {passed} of {len(record['checks'])} checks passed"
+    statuses = [check["status"] for check in record["checks"]]
+    apply = len(statuses) - statuses.count("not_applicable")
+    times = f"; {text}" if (text := measured(record)) else ""
+    passed = statuses.count("pass")
+    return f"{record['verdict']}{certified}{ratio}{times}; {passed} of {apply} checks that apply passed"
+
+
+def measured(record: dict[str, Any]) -> str:
+    """The times behind a ratio: median, spread and number of each arm; empty where nothing was timed."""
+    speed, timings = record.get("speedup"), record.get("timings")
+    if not speed or not timings:
+        return ""
+    arms = [timings.get(arm, {}).get(speed["metric"]) for arm in ("baseline", "candidate")]
+    if not all(arms):
+        return ""
+    told = [
+        f"{one['p50_us'] / 1000:.4g} ms (spread {100 * one['spread']:.2g}%, n {one['n']})" for one in arms
+    ]
+    return f"{speed['metric']} time a call {told[0]} → {told[1]}"
 
 
 def _item(name: str | None) -> str | None:

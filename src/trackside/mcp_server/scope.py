@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ __all__ = ["Scope", "open_scope"]
 
 # A path longer than the kernel takes is no path.
 _LONGEST_PATH: Final = 4096
+# Bytes; the profile of a large training run has some ten million.
+_LARGEST_RECORD: Final = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,9 @@ class Scope:
         """
         path = self._inside(name)
         if not _is(path, stat.S_ISREG):
-            raise TracksideError("not-found", f"found no file {plain(name)}", "name a file below the root")
+            raise TracksideError(
+                "not-found", f"found no file {plain(name)}", f"name a file below {self.folder}"
+            )
         return path
 
     def workload(self, name: str) -> Path:
@@ -137,6 +142,13 @@ class Scope:
             raise TracksideError(
                 "store", f"the record of run {run_id} is a link out of the store", "remove it"
             )
+        with contextlib.suppress(FileNotFoundError):
+            found_at = path.stat()
+            # A pipe would hold the call up for ever, and a giant fill the memory.
+            if not stat.S_ISREG(found_at.st_mode) or found_at.st_size > _LARGEST_RECORD:
+                raise TracksideError(
+                    "store", f"the record of run {run_id} is no file of a record's size", "remove it"
+                )
         found = self.store.load(run_id)
         schema = found.get("schema")
         if not isinstance(schema, str) or not schema.startswith("trackside."):

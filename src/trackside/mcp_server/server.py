@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 from mcp.server import MCPServer
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -79,7 +79,8 @@ def build_server(scope: Scope) -> Built:
 
 async def _refuse_oversized(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     if ctx.params is not None and ctx.request_id is not None:
-        size = len(orjson.dumps(dict(ctx.params), default=str))
+        # Not orjson, which has no form for half a character and for numbers beyond 64 bits.
+        size = len(json.dumps(dict(ctx.params), default=str))
         if size > MOST_ARGUMENT_BYTES:
             raise MCPError(
                 code=INVALID_PARAMS,

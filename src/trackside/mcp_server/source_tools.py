@@ -9,7 +9,7 @@ from pydantic import Field
 from trackside.mcp_server.answers import Cost, Handbook, Passage, Source
 from trackside.mcp_server.plain_text import plain
 from trackside.mcp_server.reply import Detail
-from trackside.mcp_server.run_tools import Limit, RunReference
+from trackside.mcp_server.run_tools import LEAST_SHARE, Limit, RunReference
 from trackside.mcp_server.scope import Scope
 from trackside.records.errors import TracksideError
 
@@ -57,7 +57,9 @@ class SourceTools:
         while len(told) > 1 and sum(len(text) + 1 for text in told.values()) > _MOST_TEXT[detail]:
             del told[last if last - line >= line - first else first]
             first, last = min(told), max(told)
-        rows = [costs[number] for number in sorted(costs) if first <= number <= last]
+        # The gutter has every share; a row of its own is for those that count.
+        least = LEAST_SHARE if detail == "concise" else 0.0
+        rows = [costs[n] for n in sorted(costs) if first <= n <= last and costs[n].share >= least]
         note = ""
         if moved:
             note = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -13,10 +15,13 @@ from trackside.mcp_server.scope import Scope
 
 __all__ = ["serve_stdio"]
 
+_STDIN: Final = 0
 _STDOUT: Final = 1
 _STDERR: Final = 2
 # What a shell reports for a program that SIGINT ended, as every verb does.
 _EXIT_INTERRUPTED: Final = 130
+# What calls under way get to end in once the client is gone: a read from a dead network drive never does.
+_FAREWELL_SECONDS: Final = 10.0
 
 
 def serve_stdio(scope: Scope) -> None:
@@ -27,10 +32,13 @@ def serve_stdio(scope: Scope) -> None:
 
         built = build_server(scope)
     _end_on_signals(built.jobs.close)
+    over = threading.Event()
+    _end_with_the_client(built.jobs.close, over)
     try:
         # While it serves, the SDK itself keeps what others write to stdout away from the client.
         built.server.run("stdio")
     finally:
+        over.set()
         _divert()
         built.jobs.close()
 
@@ -47,6 +55,31 @@ def _end_on_signals(close: Callable[[], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
+
+
+def _end_with_the_client(close: Callable[[], None], over: threading.Event) -> None:
+    """Ends the process some seconds after its client, also where a call hangs and the SDK waits for it.
+
+    Args:
+        close: ends the jobs.
+        over: set once the SDK is through.
+    """
+    try:
+        # A duplicate: the SDK puts something else in the place of stdin.
+        line = os.dup(_STDIN)
+    except OSError:
+        return  # closed from the start: the SDK ends at once
+
+    def wait() -> None:
+        # Nothing asked for: it is told of a hang-up alone, which files and /dev/null never have.
+        hung_up = select.poll()
+        hung_up.register(line, 0)
+        hung_up.poll()
+        if not over.wait(_FAREWELL_SECONDS):
+            close()
+            os._exit(0)
+
+    threading.Thread(target=wait, name="trackside-hang-up", daemon=True).start()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any, Final
 
-from trackside.report.check_text import change_text
+from trackside.report.check_text import change_text, outcome_text
 
 __all__ = ["junit"]
 
@@ -47,7 +47,9 @@ def junit(record: dict[str, Any]) -> bytes:
         if item["status"] in ("holds", "accepted"):
             ElementTree.SubElement(case, "system-out").text = "\n".join(filter(None, (summary, reasons)))
             continue
-        message = "; ".join(filter(None, (item["status"], summary)))
+        # CI systems show this line alone: without a measurement the first reason says most.
+        first = item["reasons"][0] if item["reasons"] and item["change"] is None else ""
+        message = _clean(": ".join(filter(None, (outcome_text(item), first))))
         ElementTree.SubElement(case, kind, {"message": message, "type": item["status"]}).text = reasons
     ElementTree.indent(root)
     data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)

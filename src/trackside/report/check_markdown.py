@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from trackside.records.errors import printable
-from trackside.report.check_text import change_text, counts_text
+from trackside.report.check_text import counts_text, outcome_text
 
 __all__ = ["markdown"]
 
@@ -32,8 +32,12 @@ def markdown(record: dict[str, Any]) -> str:
         "|---|---|---|---|",
     ]
     for item in record["items"]:
-        result = "; ".join(filter(None, (item["status"], change_text(item))))
-        cells = (_SIGNS[item["status"]], _text(item["name"]), _text(result), _text(item["device"]))
+        cells = (
+            _SIGNS[item["status"]],
+            _text(item["name"]),
+            _text(outcome_text(item)),
+            _text(item["device"]),
+        )
         lines.append(f"| {' | '.join(cells)} |")
     told = [
         f"- {_text(item['name'])}: {_text(reason[:_LONGEST_REASON])}"

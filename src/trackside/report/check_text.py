@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from trackside.records.errors import printable
 
-__all__ = ["change_text", "counts_text", "render"]
+__all__ = ["change_text", "counts_text", "outcome_text", "render"]
 
 _MARKS = {
     "holds": ("green", "✓"),
@@ -22,26 +24,31 @@ _MARKS = {
     "not-run": ("dim", "…"),
 }
 _QUIET = ("holds", "accepted")
+# Of the space before a reason: below its workload, and the whole width is its own.
+_INDENT = 6
 
 
 def render(record: dict[str, Any], console: Console) -> None:
     """Print a check record."""
     console.print()
-    table = Table(box=None, show_header=False, padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    names = max((cell_len(printable(item["name"])) for item in record["items"]), default=0) + 2
+    statuses = max((len(item["status"]) for item in record["items"]), default=0)
     for item in record["items"]:
         colour, mark = _MARKS[item["status"]]
+        table = Table.grid(padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True, width=names)
+        table.add_column(no_wrap=True, width=statuses)
+        table.add_column(overflow="fold")
+        found = change_text(item)
         table.add_row(
             Text(f"{mark} {printable(item['name'])}", style=colour),
             Text(item["status"], style=colour),
-            Text(printable(change_text(item))),
+            Text(printable(found if found != item["status"] else "")),
         )
+        console.print(Padding(table, (0, 0, 0, 2)))
         told = item["reasons"] if item["status"] not in _QUIET or item["mode"] == "accepted" else []
         for reason in told:
-            table.add_row("", "", Text(printable(reason), style="dim"))
-    console.print(table)
+            console.print(Padding(Text(printable(reason), style="dim"), (0, 0, 0, _INDENT)))
     console.print(Text(f"  {counts_text(record)}", style="bold"))
     console.print(
         Text.assemble(("  run  ", "bold"), f"{record['run_id']}, {record['seconds']:.0f} s"), soft_wrap=True
@@ -63,11 +70,20 @@ def change_text(item: dict[str, Any]) -> str:
     return f"{verdict}: takes {change['ratio']:.3f} {interval} of what was accepted{shape}; {limit}"
 
 
+def outcome_text(item: dict[str, Any]) -> str:
+    """The status and what was measured; what says the same is said once."""
+    status, found = item["status"], change_text(item)
+    return found if found.startswith(status) else "; ".join(filter(None, (status, found)))
+
+
 def counts_text(record: dict[str, Any]) -> str:
     """How many of each status: `2 hold, 1 failed`."""
-    words = {"holds": "hold", "error": "with an error"}
-    counts = record["counts"].items()
-    return ", ".join(f"{count} {words.get(status, status)}" for status, count in counts) or "nothing to do"
+    words = {"error": "with an error"}
+    counts = [
+        f"{count} {'hold' if status == 'holds' and count > 1 else words.get(status, status)}"
+        for status, count in record["counts"].items()
+    ]
+    return ", ".join(counts) or "nothing to do"
 
 
 def _next(record: dict[str, Any]) -> str:

@@ -113,7 +113,9 @@ class AcceptedFile:
         for name, entries in workloads.items():
             if not isinstance(entries, list) or not all(map(_is_whole, entries)):
                 raise TracksideError(
-                    "store", f"found an entry of `{name}` in {path} that is not whole", remedy
+                    "store",
+                    f"found an entry of `{name}` in {path} that is not whole, or contradicts itself",
+                    remedy,
                 )
         self._document = found
 
@@ -146,11 +148,18 @@ def _is_whole(entry: Any) -> bool:
             for number in (shape["mean"], shape["standard_error"], shape["pairs"])
         ]
         sound = all(math.isfinite(number) for number in numbers) and all(
-            shape["pairs"] >= 2 and shape["standard_error"] >= 0 for shape in entry["shapes"]
+            shape["pairs"] >= 2 and shape["standard_error"] >= 0 and _agrees(shape)
+            for shape in entry["shapes"]
         )
         return bool(isinstance(entry["machine"], dict) and isinstance(entry["reference"], str) and sound)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return False
+
+
+def _agrees(shape: Mapping[str, Any]) -> bool:
+    """Whether the ratio that a person reads in a review is the one that decides."""
+    shown = [math.log(shape[name]) for name in ("low", "ratio", "high")]
+    return shown == sorted(shown) and math.isclose(shown[1], shape["mean"], rel_tol=1e-6, abs_tol=1e-6)
 
 
 def accept(entry: Entry, pace: Pace, machine: Mapping[str, Any], reference: str) -> dict[str, Any]:

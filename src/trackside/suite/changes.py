@@ -83,7 +83,7 @@ class Changes:
         try:
             for _ in watchfiles.watch(
                 *self._folders,
-                watch_filter=_is_of_interest,
+                watch_filter=self._is_of_interest,
                 debounce=50,
                 step=20,
                 stop_event=self._stop,
@@ -96,6 +96,7 @@ class Changes:
             pass
         self.how = "polling"
 
-
-def _is_of_interest(change: object, path: str) -> bool:
-    return _IGNORED.isdisjoint(Path(path).parts)
+    def _is_of_interest(self, change: object, path: str) -> bool:
+        # Below a watched folder alone: a project may lie in somebody's `venv`.
+        below = [Path(path).relative_to(one).parts for one in self._folders if Path(path).is_relative_to(one)]
+        return any(_IGNORED.isdisjoint(parts) for parts in below)

@@ -66,9 +66,10 @@ def _judge(before: tuple[float, float, float] | None, now: tuple[float, float, f
         return None
     total, busy, stolen = (after - first for after, first in zip(now, before, strict=True))
     if busy / total > _MOST_BUSY:
-        return f"other work keeps the CPUs {busy / total:.0%} busy"
+        # No figure of this second: it would stand there when it is long another.
+        return f"other work takes more than {_MOST_BUSY:.0%} of the CPUs' time"
     if stolen / total > _MOST_STOLEN:
-        return f"the hypervisor takes {stolen / total:.0%} of the CPUs' time"
+        return f"the hypervisor takes more than {_MOST_STOLEN:.0%} of the CPUs' time"
     return None
 
 

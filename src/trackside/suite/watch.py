@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -163,6 +164,8 @@ class _Watch:
 
     def close(self) -> None:
         """End what is under way; what is known stays."""
+        if self._work is not None:
+            self._event("ending", "ending what is under way")
         self._cancel("the watch ends")
         self._changes.close()
         self.status.state = "ended"
@@ -186,6 +189,8 @@ class _Watch:
 
     def _look(self) -> None:
         """Find out what changed, and end the work that is superseded."""
+        # It may have fallen back to the clock.
+        self.status.how = self._changes.how
         self._look_at_suite()
         changed = [item for item in self.status.items.values() if self._refresh(item)]
         if not changed:
@@ -258,9 +263,17 @@ class _Watch:
         if self._work is not None and items.get(self._work.item.entry.name) is not self._work.item:
             self._cancel("the suite changed")
         self.status.items = items
+        self._tell_apart()
         if {path.parent for entry in suite.entries for path in entry.files} - folders:
             self._changes.close()
             self._changes = self._listen()
+
+    def _tell_apart(self) -> None:
+        """Items are called by their candidate's file; two that share one by their entry's name too."""
+        names = Counter(item.entry.candidate.name for item in self.status.items.values())
+        for item in self.status.items.values():
+            name = item.entry.candidate.name
+            item.called = f"{name} ({item.entry.name})" if names[name] > 1 else name
 
     # -- work --------------------------------------------------------------------------------------
 
@@ -306,9 +319,9 @@ class _Watch:
         return True
 
     def _wait_for(self, item: Item, why: str) -> None:
-        """Say once why an item waits; how busy the CPUs are changes all the time."""
-        said, item.waits = item.waits or "", why
-        if why.partition(" keep")[0] != said.partition(" keep")[0]:
+        """Say once why an item waits."""
+        said, item.waits = item.waits, why
+        if why != said:
             self._event("waiting", item.line, item)
 
     def _waiting(self) -> bool:
@@ -332,9 +345,7 @@ class _Watch:
             return
         work.child.cancel()
         work.item.at_work = None
-        self._event(
-            "cancelled", f"{work.item.entry.candidate.name}: {work.stage} cancelled, {why}", work.item
-        )
+        self._event("cancelled", f"{work.item.called}: {work.stage} cancelled, {why}", work.item)
 
     def _harvest(self, work: _Work, ended: Ended) -> None:
         self._work = None

@@ -32,6 +32,8 @@ class Item:
     """One entry, and what is known of it. Results carry the digest of the files that they are about."""
 
     entry: Entry
+    called: str = ""
+    """What its line begins with: the candidate's file, unless another item has it too."""
     digest: str = ""
     """Of its files and options as they are now, and of the machine and its software."""
     turn: int = 0
@@ -96,7 +98,7 @@ class Item:
         # Half-written: what was last known of it still helps.
         if self.broken and self.correctness is not None:
             told += f"; before that: {self.correctness['verdict']}"
-        return printable(f"{self.entry.candidate.name}: {told}")[:_LONGEST_LINE]
+        return printable(f"{self.called or self.entry.candidate.name}: {told}")[:_LONGEST_LINE]
 
     def to_dict(self) -> dict[str, Any]:
         return {
