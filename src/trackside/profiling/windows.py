@@ -97,7 +97,7 @@ class Window:
     progress: list[tuple[int, int]] = field(default_factory=list)
     """Without steps: times, and how far the program's own Python work had come."""
     core_ns: list[tuple[int, int, int]] = field(default_factory=list)
-    """With lines alone or traced, at its beginning and at its end: the time, and how long its thread had by then
+    """With lines alone or traced, at its beginning and end: the time, and how long its thread had until then
     run on a core, and stood ready to run."""
 
     @property
