@@ -3,10 +3,15 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.profiling.test_capture import TRAINING, profiled, windows_of
+from tests.trace.kineto import Maker
 
-from trackside.profiling.captured import read_capture
+from trackside.profiling.captured import Captured, read_capture, steps_beside
+from trackside.trace.model import Trace
+from trackside.trace.reader import read_trace
+from trackside.trace.steps import find_steps
 
 # The same in every turn, and long enough for the first round of windows.
 INFERENCE = """
@@ -219,3 +224,34 @@ def test_a_program_whose_optimizer_takes_no_step_is_captured_in_the_end(tmp_path
     ended, _ = profiled(tmp_path, unused, "38")
     assert ended.exit_code == 0
     assert list(windows_of(tmp_path)) == ["warm", "A", "L", "T", "B", "done"]
+
+
+def requests(folder: Path, count: int, rounds: int = 40) -> Trace:
+    """Requests of 40 rounds of one loop, and of one operator more that only begins them."""
+    made = Maker()
+    at = 0.0
+    for _ in range(count):
+        made.op("aten::embedding", at, 5)
+        at += 10
+        for _ in range(rounds):
+            made.op("aten::linear", at, 5)
+            made.op("aten::relu", at + 10, 5)
+            at += 20
+    return read_trace(made.write(folder / f"{count}-{rounds}.json"))
+
+
+def test_steps_with_lines_are_those_of_the_traced_window_and_not_a_loop_inside_them(tmp_path: Path) -> None:
+    traced = requests(tmp_path, 12)
+    seen = Captured(traced=traced, steps=find_steps(traced), by_time=True)
+    assert seen.steps is not None
+    assert seen.steps.found_by == "repetition"
+    long = int(np.median(seen.steps.end - seen.steps.begin))
+    assert long == pytest.approx(810_000, abs=10_000)
+    again = steps_beside(requests(tmp_path, 5), seen)
+    assert len(again) in (4, 5)
+    assert np.median(again.end - again.begin) == pytest.approx(long, rel=0.01)
+    # A window that holds no whole request: its loop repeats 20 times, and is no step.
+    part = requests(tmp_path, 1, rounds=20)
+    short = steps_beside(part, seen)
+    assert (len(find_steps(part)) > 10, len(short)) == (True, 1)
+    assert short.end - short.begin == pytest.approx([long], rel=0.01)

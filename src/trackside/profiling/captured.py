@@ -27,10 +27,10 @@ from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
 from trackside.trace.model import ON_DEVICE, Kind, Trace
 from trackside.trace.reader import read_trace
-from trackside.trace.steps import Steps, as_run, find_steps
+from trackside.trace.steps import Steps, as_run, find_steps, like_steps
 from trackside.trace.timeline import outermost
 
-__all__ = ["Captured", "read_capture", "without_marks"]
+__all__ = ["Captured", "read_capture", "steps_beside", "without_marks"]
 
 
 @dataclass
@@ -120,7 +120,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
             if found.traced is not None and found.steps is not None
             else None,
             _steps_in_window(found),
-            as_run(beside, find_steps(beside)) if beside is not None else None,
+            as_run(beside, steps_beside(beside, found)) if beside is not None else None,
         )
     else:
         found.windows = by_steps(windows)
@@ -152,6 +152,19 @@ def _sources(document: dict[str, Any], noted: dict[str, Any], found: Captured) -
     kept = noted.get("sources", {}) | document
     known = {line.file for line in found.attribution.known} if found.attribution is not None else set()
     return read_sources(kept | source_bytes(sorted(known - kept.keys())))
+
+
+def steps_beside(trace: Trace, found: Captured) -> Steps:
+    """Steps of window B: those of window T again, for a part of a step may repeat as well."""
+    if found.traced is None or found.steps is None or found.steps.found_by != "repetition":
+        return find_steps(trace)
+    like = like_steps(trace, found.traced, found.steps)
+    if like is not None or not len(trace):
+        return like or find_steps(trace)
+    # Shorter than one of them: by their length.
+    begin, end = int(trace.start.min()), int(trace.end.max())
+    step = int((found.steps.end[-1] - found.steps.begin[0]) / len(found.steps))
+    return Steps(np.array([begin]), np.array([max(end, begin + step)]), "repetition")
 
 
 def _on_core(window: dict[str, Any] | None) -> tuple[float, float] | None:

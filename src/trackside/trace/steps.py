@@ -113,12 +113,21 @@ def like_steps(trace: Trace, other: Trace, steps: Steps) -> Steps | None:
     if not len(pattern) or len(rows) < len(pattern):
         return None
     tokens = np.lib.stride_tricks.sliding_window_view(trace.name[rows], len(pattern))
-    turns = np.flatnonzero((tokens == pattern).all(axis=1))
+    turns = _apart(np.flatnonzero((tokens == pattern).all(axis=1)), len(pattern))
     if not len(turns):
         return None
     begin = trace.start[rows[turns]]
     last = trace.end[rows[turns[-1:] + len(pattern) - 1]]
     return Steps(begin, np.concatenate((begin[1:], last)), "repetition")
+
+
+def _apart(places: Ints, length: int) -> Ints:
+    """Of places in order those that are so far behind the one before: what repeats inside fits in many."""
+    kept: list[int] = []
+    for place in places.tolist():
+        if not kept or place >= kept[-1] + length:
+            kept.append(place)
+    return np.array(kept, np.int64)
 
 
 def _period(tokens: Ints) -> tuple[int, int] | None:
