@@ -449,11 +449,13 @@ def _rerounded(value: torch.Tensor, bits: int, salt: int) -> torch.Tensor:
     """
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
     real = real.resolve_neg().contiguous()
-    whole = real.view(torch.int64)
-    mixed = ((whole >> bits) & ((1 << (52 - bits)) - 1)) * _MIX + salt
+    whole, last = real.view(torch.int64), (1 << bits) - 1
+    # Blocks begin elsewhere in every draw, as below.
+    shift = (salt >> 8) & last
+    wide = whole + shift
+    mixed = ((wide >> bits) & ((1 << (52 - bits)) - 1)) * _MIX + salt
     mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
-    last = (1 << bits) - 1
-    moved = (whole & ~last) | ((mixed >> 32) & last)
+    moved = ((wide & ~last) | ((mixed >> 32) & last)) - shift
     exact = ((whole & _BEYOND_FLOAT32) == 0) | ((real == real.round()) & (real.abs() < 2.0**53))
     made = torch.where(exact, whole, moved).view(torch.float64)
     return torch.view_as_complex(made) if value.is_complex() else made
