@@ -175,6 +175,22 @@ def test_exact_ties_are_chance_where_they_are_rare_over_all_calls() -> None:
     assert wrong(v, 1000, 0) == 1, "far from a tie chance excuses nothing"
 
 
+def test_one_exact_tie_of_what_is_computed_from_integers_is_chance_and_two_are_not() -> None:
+    v = _values(0.0, 0.0)
+    still = {"hardly": lambda: _positive(v), "moved": lambda ulps: _positive(v)}
+
+    def wrong(tally: matching.Tally, *at: int) -> int:
+        beside = _beside(v, _positive, **still, as_run=lambda: _turned(v, 1000, 1001))
+        found = _turned(v, *at)
+        return int(matching.unexcused(found, _positive(v), _positive(v), [], beside, tally).sum())
+
+    tally = matching.Tally(elements=1002)
+    assert wrong(tally, 1000) == 0
+    assert wrong(tally, 1001) == 1, "the second of a small task"
+    assert wrong(matching.Tally(elements=1002), 1000, 1001) == 2
+    assert wrong(matching.Tally(elements=1002), 0) == 1, "far from a tie chance excuses nothing"
+
+
 def test_a_count_may_be_off_by_chance_where_it_counts_very_many() -> None:
     v = _values(0.0, ULP)
     right, beside = _count(v), _beside(v, _count)

@@ -38,7 +38,6 @@ def test_what_hardly_moves_turns_exact_ties_only() -> None:
         (torch.bfloat16, torch.float32, True),
         (torch.float64, torch.float64, False),
         (torch.float32, None, False),
-        (torch.int64, torch.float64, False),
     ],
 )
 def test_exact_ties_are_told_where_the_oracle_is_finer_than_the_inputs(
@@ -47,6 +46,20 @@ def test_exact_ties_are_told_where_the_oracle_is_finer_than_the_inputs(
     drawn = beside(lambda x: x > 1, torch.ones(8).to(dtype), precision=precision)
     assert (drawn.hardly is not None) == tells
     assert drawn.moved(1.0) is not None
+
+
+def test_what_is_computed_from_integers_is_rounded_otherwise_and_exact_ties_stay() -> None:
+    pixels = torch.arange(1000)
+    # Half a number for every tenth, but in no binary arithmetic; for every other one, in all.
+    drawn = beside(lambda x: torch.cat([(x * 0.7 + 0.1).round(), (x / 2).round()]), pixels)
+    assert drawn.hardly is not None
+    wanted = drawn.hardly()
+    turned = torch.stack([drawn.moved(1.0) != wanted for _ in range(16)]).any(0)
+    assert 0 < int(turned[:1000].sum()) <= 100
+    assert not bool(turned[1000:].any())
+    assert drawn.as_run is not None
+    exact = torch.stack([drawn.as_run() != wanted for _ in range(16)]).any(0)
+    assert bool(exact[1000:].any())
 
 
 def test_16_bit_values_are_moved_by_fewer_of_their_larger_steps() -> None:

@@ -339,3 +339,41 @@ def test_complex_results_of_integers_are_rounded_otherwise() -> None:
         lambda s, a: torch.polar(torch.ones(64).double(), a[0].double()), torch.arange(64)
     )
     assert 0 < float((moved - plain).abs().max()) < 2.0**-51
+
+
+@pytest.mark.parametrize(
+    ("call", "widened"),
+    [
+        (lambda x: x.double().sum(-1).float(), True),
+        (lambda x: x.sum(-1, dtype=torch.float64).float(), True),
+        (lambda x: torch.zeros(8, 8, dtype=torch.float64).copy_(x).sum(-1), True),
+        (lambda x: (x * torch.ones(8, dtype=torch.float64)).sum(-1), True),
+        (lambda x: x.cumsum(-1), False),
+        (lambda x: x.bfloat16().float().sum(-1), False),
+        (lambda x: torch.arange(8, dtype=torch.float64).float() + x, False),
+    ],
+)
+def test_who_goes_over_to_doubles_is_seen(call: Any, widened: bool) -> None:
+    oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
+    g = torch.Generator().manual_seed(1)
+    oracle.answer_as_run((torch.randn(8, 8, generator=g),), 0, (), 1, g)
+    assert oracle.widened is widened
+
+
+@pytest.mark.parametrize(
+    ("call", "squared"),
+    [
+        (lambda x: x.std(-1), True),
+        (lambda x: torch.fft.fft(x).abs(), True),
+        (lambda x: torch.hypot(x, x), True),
+        (lambda x: torch.linalg.vector_norm(x, dim=-1), True),
+        (lambda x: (x / x.abs().amax()).square().sum().sqrt() * x.abs().amax(), False),
+        (lambda x: x.abs().sum(-1), False),
+    ],
+)
+def test_an_operator_that_squares_beyond_float32_is_seen(call: Any, squared: bool) -> None:
+    x = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+    for scale, seen in ((1.0, False), (2.0**100, squared)):
+        oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
+        oracle.answer((scale * x,), 0)
+        assert oracle.squared is seen

@@ -37,10 +37,24 @@ def symmetric(seed: int) -> torch.Tensor:
         (lambda: normal(0, 40).sort().values, ["sorted"]),
         (lambda: torch.nn.functional.normalize(normal(0, 6, 9), dim=-1), ["unit rows"]),
         (lambda: torch.softmax(normal(0, 6, 9), -1), ["row sums"]),
+        (lambda: (normal(0, 50) > 0) * 2.0 - 1, ["discrete"]),
+        (lambda: (normal(0, 50) > 0) / 0.9, ["discrete", "zeros"]),
+        (lambda: (9 * normal(0, 50)).round() + 0.5, []),
+        (lambda: (9 * normal(0, 50)).round() + 100, ["discrete"]),
     ],
 )
 def test_structure_in_a_tensor_is_seen(make: Any, wanted: list[str]) -> None:
     assert structure_of(make()) == wanted
+
+
+@pytest.mark.parametrize("kind", PROBES)
+def test_labels_masks_and_places_are_only_drawn_though_they_are_floats(kind: str) -> None:
+    made = feeder(lambda seed: (normal(seed, 64), (normal(seed + 9, 64) > 0).float()))
+    base = made.draw(9, None)
+    bent = made.probe(kind, base, 4)
+    assert bent is not None
+    assert not torch.equal(bent.tensors[0], base.tensors[0])
+    assert torch.equal(bent.tensors[1], base.tensors[1])
 
 
 def test_leaves_that_never_vary_are_known() -> None:

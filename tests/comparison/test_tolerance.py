@@ -328,3 +328,71 @@ def test_few_small_values_must_be_as_exact_as_larger_ones_where_errors_follow_th
     # Next to nothing beside what the larger ones are off by; 0.2 % of these.
     off = torch.cat([torch.zeros(4000, dtype=torch.float64), torch.full((20,), 2e-7, dtype=torch.float64)])
     assert not within((baseline.double() + off).float(), baseline, oracle)
+
+
+def elu(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 0, x, torch.exp(x) - 1)
+
+
+def test_small_values_may_be_off_by_a_rounding_step_of_most_values() -> None:
+    for seed in range(200):
+        x = torch.randn(8192, generator=torch.Generator().manual_seed(seed))
+        exact = torch.nn.functional.elu(x.double())
+        assert within(elu(x), torch.nn.functional.elu(x), exact)
+
+
+def test_small_values_may_not_be_off_by_that_where_the_task_is_about_them() -> None:
+    g = torch.Generator().manual_seed(1)
+    small = 1e-8 * (1 + torch.rand(1500, generator=g, dtype=torch.float64))
+    oracle = torch.cat([1 + torch.rand(18_500, generator=g, dtype=torch.float64), small])
+    baseline = noisy(oracle, 1)
+    zeroed = torch.where(oracle < 1e-6, 0.0, baseline).float()
+    assert not within(zeroed, baseline, oracle)
+    # On probes they may: how exact small values must be, the task's own inputs decide.
+    allowances = tolerance.allow(bins(baseline, oracle), "float32", flushed=True)
+    assert tolerance.exceeds(bins(zeroed, oracle), allowances) is None
+
+
+@pytest.mark.parametrize("share", [0.03, 0.3])
+def test_outliers_do_not_let_all_other_values_be_coarse(oracle: torch.Tensor, share: float) -> None:
+    large = torch.rand(len(oracle), generator=torch.Generator().manual_seed(2)) < share
+    mixed = torch.where(large, 1e5 * oracle, oracle)
+    baseline = noisy(mixed, 1)
+    coarse = torch.where(large, baseline, (baseline.double() * 1024).round() / 1024).float()
+    assert within(baseline, baseline, mixed)
+    assert not within(coarse, baseline, mixed)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_small_values_of_narrow_types_may_not_be_off_by_a_step_of_large_ones(
+    dtype: torch.dtype, oracle: torch.Tensor
+) -> None:
+    step = torch.finfo(dtype).eps
+    off = (oracle + step * torch.sign(oracle)).to(dtype)
+    assert not within(off, oracle.to(dtype), oracle)
+
+
+def test_a_step_on_the_task_s_own_inputs_is_one_on_smaller_ones() -> None:
+    x = torch.randn(8192, generator=torch.Generator().manual_seed(1))
+    own, probe = (bins(torch.nn.functional.elu(y), torch.nn.functional.elu(y.double())) for y in (x, x / 64))
+    candidate = bins(elu(x / 64), torch.nn.functional.elu(x.double() / 64))
+    assert tolerance.exceeds(candidate, tolerance.allow(probe, "float32", slack=4)) is not None
+    assert tolerance.exceeds(candidate, tolerance.allow(probe, "float32", own=own, slack=4)) is None
+
+
+def test_a_step_of_large_inputs_is_one_of_what_is_left_of_them_unless_that_is_coarse() -> None:
+    g = torch.Generator().manual_seed(1)
+    oracle = torch.exp(-8 * torch.rand(4096, generator=g, dtype=torch.float64))
+    baseline = bins(noisy(oracle, 1), oracle)
+    step = 50 * EPS["float32"]
+    noise = torch.randn(4096, generator=g, dtype=torch.float64)
+    found = bins((oracle + step * noise).float(), oracle)
+    assert tolerance.exceeds(found, tolerance.allow(baseline, "float32")) is not None
+    assert tolerance.exceeds(found, tolerance.allow(baseline, "float32", inputs=200.0)) is None
+    off = bins((oracle * 1.01).float(), oracle)
+    assert tolerance.exceeds(off, tolerance.allow(baseline, "float32", inputs=1e30)) is not None
+
+
+def test_errors_of_two_kinds_count_where_they_are_larger() -> None:
+    one, other = {"270": [10.0, 1.0, 2.0, 5.0]}, {"270": [4.0, 0.5, 3.0, 5.0], "271": [1.0, 0.1, 0.1, 80.0]}
+    assert tolerance.at_least(one, other) == {"270": [10.0, 1.0, 3.0, 5.0], "271": [1.0, 0.1, 0.1, 80.0]}

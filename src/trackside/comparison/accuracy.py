@@ -6,6 +6,7 @@ Bins make small values count: one norm over everything accepts zeros wherever th
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ import torch
 
 from trackside.comparison.tolerance import FIRST_EXPONENT, ZERO_BIN, Bins, merge, smallest_bin
 
-__all__ = ["ZERO_BIN", "Limits", "as_real", "beyond", "locate", "measure", "misplaced_in", "position"]
+__all__ = [
+    "ZERO_BIN",
+    "Limits",
+    "as_real",
+    "beyond",
+    "is_finite",
+    "locate",
+    "magnitude",
+    "measure",
+    "misplaced_in",
+    "position",
+]
 
 _BINS = ZERO_BIN + 1
 _PIECE = 1 << 17
@@ -28,6 +40,13 @@ _SQUARABLE = 1e-140, 1e140
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def is_finite(value: Any, dtype: torch.dtype | None) -> bool:
+    """Whether a float tensor is finite in that type, or in its own; whatever is none has no infinities."""
+    if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
+        return True
+    return bool(torch.isfinite(as_real(value.to(dtype or value.dtype)).double()).all())
 
 
 def _bin_index(oracle: torch.Tensor, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -228,6 +247,13 @@ def _by_mask(index: torch.Tensor, error: torch.Tensor, wanted: torch.Tensor) -> 
             wrong, right = torch.where(inside, error, 0.0), torch.where(inside, wanted, 0.0)
             found[str(number)] = [float(n), _rms(wrong, n), float(wrong.max()), _rms(right, n)]
     return found
+
+
+def magnitude(tensors: Iterable[torch.Tensor]) -> float:
+    """The largest rms of the floats among tensors; 0 where there are none, or it is no number."""
+    floats = (as_real(t.detach()) for t in tensors if t.is_floating_point() or t.is_complex())
+    found = max((_rms(t.double()) for t in floats if t.numel()), default=0.0)
+    return found if math.isfinite(found) else 0.0
 
 
 def locate(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ _TIE_DRAWS = 8
 _INDEX_DRAWS = 2
 # Draws of each scale that show which way a near tie may fall; if but some are left that did not, more.
 _DRAWS, _MORE_DRAWS = 8, 32
+# Draws in which an exact tie falls each way: one value in eight is moved to a given side.
+_EXACT_DRAWS = 64
 # How many elements may be excused: some, since what is rare may happen twice, and so many times as many as
 # rounding turns in the baseline or in the oracle. bfloat16 turns thousands of times as many as float32.
 _SOME, _TIMES = 8, 8
@@ -110,6 +112,8 @@ class Beside:
     """The ulps that a baseline much narrower than its inputs is worth."""
     late: Callable[[], bool]
     """Whether drawing took so long that nothing more is drawn."""
+    as_run: Callable[[], Any] | None = None
+    """As the baseline computes it, rounded another way, be it exact; where no input could be moved."""
 
 
 @dataclass
@@ -121,9 +125,9 @@ class Tally:
     ties: int = 0
     """Exact ties that were put down to chance."""
 
-    def by_chance(self, ties: int) -> bool:
+    def by_chance(self, ties: int, at_least: int = 0) -> bool:
         """Whether so many more may be chance; they are counted then."""
-        if self.ties + ties > self.elements * _CHANCE_TIES:
+        if self.ties + ties > max(at_least, self.elements * _CHANCE_TIES):
             return False
         self.ties += ties
         return True
@@ -166,7 +170,26 @@ def unexcused(
     if int(ties.sum()) <= _TIMES * int((off & tied).sum()) or (not grid and tally.by_chance(int(ties.sum()))):
         excused |= reached & ties
     excused |= _excused_as_the_baseline(found, wanted, base, near & ~excused)
+    excused |= _excused_by_chance(found, near & ~excused, beside, tally)
     return ~(accepted | excused)
+
+
+def _excused_by_chance(
+    found: torch.Tensor, doubtful: torch.Tensor, beside: Beside, tally: Tally
+) -> torch.Tensor:
+    """Which of the doubtful are exact ties of what is computed from integers, if they are chance.
+
+    A mean of pixels may be half a number in doubles and in no other arithmetic. One in all calls, at least,
+    since a task may be small; on a grid there are more.
+    """
+    reached = torch.zeros_like(doubtful)
+    if beside.as_run is None or not 0 < int(doubtful.sum()) <= _SOME:
+        return reached
+    for other in _drawn(beside.as_run, _EXACT_DRAWS):
+        reached |= (other == found) & doubtful
+        if torch.equal(reached, doubtful) or beside.late():
+            break
+    return reached if tally.by_chance(int(reached.sum()), at_least=1) else torch.zeros_like(doubtful)
 
 
 def _excused_as_the_baseline(

@@ -41,6 +41,19 @@ _LAYOUT = {
     torch.bfloat16: (torch.int16, 7),
 }
 
+# Operators that square inside and take the root again, on a CPU in a wider type than their own.
+_ROOTS_OF_SQUARES = {
+    torch.ops.aten.std,
+    torch.ops.aten.std_mean,
+    torch.ops.aten.hypot,
+    torch.ops.aten.linalg_vector_norm,
+    torch.ops.aten.norm,
+    torch.ops.aten._cdist_forward,
+    torch.ops.aten._euclidean_dist,
+}
+# The square of what is larger is no float32.
+_ROOT_OF_LARGEST = 2.0**64
+
 Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
 
@@ -60,6 +73,10 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._low = _LOW - {wide} if wide is not None else set()
         self.drew = False
         """Whether a random operator ran: in another type it draws other numbers."""
+        self.widened = False
+        """Whether an operator made doubles of narrower floats: somebody wants to be more exact than those."""
+        self.squared = False
+        """Whether an operator squared what has no square in float32, and took the root again."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -79,6 +96,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         wide, named = tree_map(self._widen, args), tree_map(self._widen, kwargs or {})
+        self.widened = self.widened or (self._wide is None and _makes_doubles(func, args, kwargs or {}))
+        self.squared = self.squared or _squares_beyond_float32(func, args)
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
             return self._rounded(func, wide, func(*wide, **named))
         # The tag says that it may draw; attention without dropout bears it and does not.
@@ -118,6 +137,27 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return rounded if alias is None else value.copy_(rounded)
 
 
+def _squares_beyond_float32(func: Any, args: Any) -> bool:
+    """Whether an operator takes the root of squares that are no float32."""
+    packet = getattr(func, "overloadpacket", None)
+    given = [value for value in args if isinstance(value, torch.Tensor) and value.numel()]
+    hypotenuse = packet is torch.ops.aten.abs and given and given[0].is_complex()
+    if not hypotenuse and packet not in _ROOTS_OF_SQUARES:
+        return False
+    parts = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in given]
+    return any(float(part.abs().max()) > _ROOT_OF_LARGEST for part in parts)
+
+
+def _makes_doubles(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether an operator is told to make doubles of narrower floats."""
+    doubles = {torch.float64, torch.complex128}
+    asked = any(kind in doubles for kind in (*args, *kwargs.values()) if isinstance(kind, torch.dtype))
+    given = {v.dtype for v in args if isinstance(v, torch.Tensor) and v.ndim}
+    if func is torch.ops.aten.copy_.default:
+        return args[0].dtype in doubles and args[1].dtype in HALF_ULP.keys() - doubles
+    return bool(given & HALF_ULP.keys() - doubles) and (asked or bool(given & doubles))
+
+
 def _narrows(func: Any, args: Any, made: Any) -> bool:
     """Whether an operator casts to a type of fewer bytes."""
     at = {torch.ops.aten._to_copy.default: 0, torch.ops.aten.copy_.default: 1}.get(func)
@@ -146,6 +186,7 @@ class Oracle:
         self._as_run = False
         self._movable: set[torch.dtype] = set()
         self.drew = False
+        self.widened = self.squared = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
 
@@ -201,6 +242,7 @@ class Oracle:
             with _Widen(self.precision, self._reround) as mode:
                 output = call(held, tree.build(spec, lambda i: wide[i]))
             self.drew = self.drew or mode.drew
+            self.widened, self.squared = self.widened or mode.widened, self.squared or mode.squared
             return output, wide
         finally:
             torch.set_default_dtype(before)
@@ -407,11 +449,13 @@ def _rerounded(value: torch.Tensor, bits: int, salt: int) -> torch.Tensor:
     """
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
     real = real.resolve_neg().contiguous()
-    whole = real.view(torch.int64)
-    mixed = ((whole >> bits) & ((1 << (52 - bits)) - 1)) * _MIX + salt
+    whole, last = real.view(torch.int64), (1 << bits) - 1
+    # Blocks begin elsewhere in every draw, as below.
+    shift = (salt >> 8) & last
+    wide = whole + shift
+    mixed = ((wide >> bits) & ((1 << (52 - bits)) - 1)) * _MIX + salt
     mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
-    last = (1 << bits) - 1
-    moved = (whole & ~last) | ((mixed >> 32) & last)
+    moved = ((wide & ~last) | ((mixed >> 32) & last)) - shift
     exact = ((whole & _BEYOND_FLOAT32) == 0) | ((real == real.round()) & (real.abs() < 2.0**53))
     made = torch.where(exact, whole, moved).view(torch.float64)
     return torch.view_as_complex(made) if value.is_complex() else made

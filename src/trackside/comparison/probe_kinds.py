@@ -1,6 +1,6 @@
 """The kinds of probes: the judge asks for them by name, the reference process makes them."""
 
-__all__ = ["FLOATS_ONLY", "NORMWISE", "PROBES", "SCALES"]
+__all__ = ["FLOATS_ONLY", "NORMWISE", "ORDER_KEPT", "PROBES", "SCALES"]
 
 SCALES = {"small": 2.0**-6, "large": 2.0**3, "huge": 2.0**8, "extreme": 2.0**100}
 """Powers of two change no rounding. The huge one overflows exponentials that nobody tamed, the extreme one
@@ -12,5 +12,9 @@ transforms are as exact as the largest value allows, and legal."""
 
 FLOATS_ONLY = frozenset({"extreme"})
 """Probes on which indices, counts and masks say nothing: what they are made from underflows into ties."""
+
+ORDER_KEPT = frozenset({"huge"})
+"""Probes that leave every order as it was, and on which an exponential may underflow into ties: there places
+that were right before are right too."""
 
 PROBES = ("signs", "negative", *SCALES, "one-element", "mixed-scales")

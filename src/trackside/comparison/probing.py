@@ -10,7 +10,7 @@ from trackside.comparison.audit import check_kept, check_state
 from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call
 from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
-from trackside.comparison.probe_kinds import FLOATS_ONLY, NORMWISE, PROBES
+from trackside.comparison.probe_kinds import FLOATS_ONLY, NORMWISE, ORDER_KEPT, PROBES
 from trackside.comparison.study import (
     AUDIT_SLOTS,
     BROKEN,
@@ -71,7 +71,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
             bench.ask("forget", sets=[sample, made], calls=[])
             continue
         if expected is None:
-            study.probes[kind] = "not counted: the oracle is not finite there"
+            study.probes[kind] = "not counted: the oracle is not finite there, or only inside an operator"
             bench.ask("forget", sets=[sample, made], calls=[])
             continue
         if not _baseline_copes(bench, study, expected.calls[0]):
@@ -83,7 +83,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
         bench.situation = f" on probe `{kind}`"
         slot = bench.run(cand, [sample, made], [seed, seed])
         bench.situation = ""
-        _check_probe(bench, study, slot.calls[1], expected.calls[0], kind)
+        _check_probe(bench, study, slot.calls[1], expected.calls[0], kind, sample)
         moved.update(_shown_to_matter(bench, study, expected.calls[0], kind, moved))
         bench.forget([slot, expected])
         ran.append(kind)
@@ -158,12 +158,12 @@ def _probe_once(bench: Bench, study: Study, base: Arm, cand: Arm, kind: str) -> 
     counts = counts and _baseline_copes(bench, study, expected.calls[1])
     slot = bench.run(cand, [sample, made if counts else sample], [seed, seed])
     if counts:
-        _check_probe(bench, study, slot.calls[1], expected.calls[1], kind)
+        _check_probe(bench, study, slot.calls[1], expected.calls[1], kind, sample)
     bench.forget([slot, expected])
     bench.ask("forget", sets=[made], calls=[])
 
 
-def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: str) -> None:
+def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: str, sample: int) -> None:
     check_call(
         bench,
         study,
@@ -173,6 +173,7 @@ def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: s
         f"probe `{kind}`",
         normwise=kind in NORMWISE,
         floats_only=kind in FLOATS_ONLY,
+        unscaled=sample if kind in ORDER_KEPT else None,
     )
 
 

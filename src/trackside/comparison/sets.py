@@ -126,6 +126,9 @@ def structure_of(x: torch.Tensor) -> list[str]:
         return found
     if bool((flat == flat[0]).all()):
         return ["constant"]
+    # Labels, masks, places and counts are often floats, and are no others for that: 0.5 is no label.
+    if bool((flat == flat.round()).all()) or bool(((flat == flat.min()) | (flat == flat.max())).all()):
+        found.append("discrete")
     if float((flat == 0).double().mean()) > 0.01:
         found.append("zeros")
     if not bool(torch.isfinite(flat).all()):
@@ -181,7 +184,7 @@ class Feeder:
         ]
         moving = [i for i, varies in enumerate(self.varies) if varies]
         derivable = bool(moving) and all(
-            not self.structure[i] and pairs[i][0].shape == pairs[i][1].shape for i in moving
+            set(self.structure[i]) <= {"discrete"} and pairs[i][0].shape == pairs[i][1].shape for i in moving
         )
         return {"derivable": derivable}
 
@@ -271,7 +274,7 @@ class Feeder:
             if (
                 x.is_floating_point()
                 and x.numel()
-                and "nonfinite" not in structure
+                and not {"nonfinite", "discrete"} & {*structure}
                 and kept not in ("fixed", "unit")
             ):
                 bent = _bend(kind, _computable(part), structure, kept, g)

@@ -14,6 +14,7 @@ __all__ = [
     "Allowance",
     "Bins",
     "allow",
+    "at_least",
     "elements_beyond",
     "exceeds",
     "legal_factor",
@@ -43,6 +44,14 @@ _ENOUGH_FOR_ZEROS = 64
 _STAYS = 4.0
 # Rounding to the output's type makes 0.29 epsilon rms of a value at most, 0.19 of values at random.
 _ROUNDING = 0.3
+# Rounding steps at the magnitude of most values by which any value may be off, in the mean and at most:
+# exp(x) - 1 for expm1, a chunk's sum plus an offset, a log of a sum less a score. Where more than a few are
+# so small that this would let them be anything, small values are what the task is about.
+_STEPS, _MOST_STEPS, _ANYTHING, _FEW_SMALL = 1.0, 4.0, 1 / 16, 0.05
+# A step of the inputs' magnitude is none of an output's beyond this part of it.
+_COARSEST = 2.0**-14
+# The share of largest values that do not count as most, and how far from the middle one most may lie.
+_OUTLIERS, _SPREAD = 0.05, 16.0
 # How far beyond the rms the largest of many normally distributed errors may lie, and that of some thousands.
 _SIGMAS, _FEWER_SIGMAS = 8, 4
 
@@ -129,6 +138,8 @@ def allow(
     dtype: str,
     declared: dict[str, float] | None = None,
     *,
+    own: Bins | None = None,
+    inputs: float = 0.0,
     flushed: bool = False,
     slack: float = 1.0,
 ) -> dict[str, Allowance]:
@@ -136,14 +147,20 @@ def allow(
 
     `declared` is the workload's own tolerance, relative to the bin's magnitude: `rms` and `max`. It is
     widened where the baseline itself would break it: a result of cancellation is small, its error is not.
-    Where subnormals may be `flushed`, they may be however many there are. Errors may be `slack` times as
-    large as otherwise; what flushing costs stays what it is.
+    Where subnormals may be `flushed`, and what is small beside most values lost, they may be however many
+    there are. Errors may be `slack` times as large as otherwise; what flushing costs stays what it is. `own`
+    are the baseline's on the task's own inputs, where `baseline` are those on others: a step there is one
+    here too, since 1 does not shrink with x in exp(x) - 1. So is one at the magnitude of its `inputs`, up to
+    what is coarse: what is left of large scores may be small.
     """
     rule = _rule(dtype)
     epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _smallest(dtype)
     overall = _together([(n, magnitude) for n, _, _, magnitude in baseline.values()])
     # Flushing a few subnormals to zero is what fast exponentials do; a task made of them is about them.
     subnormal = sum(row[0] for name, row in baseline.items() if _is_subnormal(name, dtype))
+    step = max(_step(baseline, dtype, lost=flushed), _step(own or {}, dtype, lost=False))
+    if rule is _WIDE:
+        step = max(step, min(epsilon * inputs, _COARSEST * max(_most(baseline), _most(own or {}))))
     flushed = flushed or subnormal <= _FEW_SUBNORMALS * sum(row[0] for row in baseline.values())
     everywhere, below = _error_everywhere(baseline, dtype), _error_below(baseline, dtype)
     allowances = {}
@@ -158,7 +175,9 @@ def allow(
             error, largest = max(error, below.error), max(largest, _FEWER_SIGMAS * below.error)
         rms = max(rule.rms_factor * error, rule.rms_floor * epsilon * scale)
         most = max(rule.max_factor * largest, rule.max_floor * epsilon * scale)
-        if name == _ZERO:
+        if name != _ZERO:
+            rms, most = max(rms, _STEPS * step), max(most, _MOST_STEPS * step)
+        else:
             rms = max(rms, rule.rms_factor * everywhere)
             most = max(most, _SIGMAS * rule.rms_factor * everywhere)
         if declared is not None:
@@ -178,6 +197,34 @@ def _error_everywhere(baseline: Bins, dtype: str) -> float:
     too, exact as they are in the baseline's order. Where small values are more exact, so must zeros be.
     """
     return min(_unrounded(baseline, dtype, _ENOUGH_FOR_ZEROS).values(), default=0.0)
+
+
+def _step(baseline: Bins, dtype: str, lost: bool) -> float:
+    """One rounding step at the magnitude of most values; 0 where small ones are what the task is about.
+
+    Only for types so wide that other code computes in them too; and zeros have rules of their own. If small
+    values may be `lost` they may be however many there are.
+    """
+    if _rule(dtype) is not _WIDE:
+        return 0.0
+    rows = [row for name, row in baseline.items() if name != _ZERO]
+    step = _EPSILON.get(dtype, 2.0**-23) * _most(baseline)
+    small = sum(n for n, _, _, magnitude in rows if _ANYTHING * magnitude < _MOST_STEPS * step)
+    return step if lost or small <= _FEW_SMALL * sum(row[0] for row in rows) else 0.0
+
+
+def _most(baseline: Bins) -> float:
+    """The magnitude of most values, outliers aside: their rounding would let everything else be coarse."""
+    rows = sorted((int(name), row[0], row[3]) for name, row in baseline.items() if name != _ZERO)
+    total = sum(n for _, n, _ in rows)
+    below, middle, most = 0.0, 0.0, []
+    for _, n, magnitude in rows:
+        if below < total / 2:
+            middle = magnitude
+        if below < (1 - _OUTLIERS) * total:
+            most.append((n, magnitude))
+        below += n
+    return min(_together(most), _SPREAD * middle)
 
 
 class _Below(NamedTuple):
@@ -221,6 +268,15 @@ def normwise(allowances: dict[str, Allowance], dtype: str) -> dict[str, Allowanc
 def legal_factor(dtype: str) -> float:
     """How many times the baseline's rounding a candidate's may be."""
     return _rule(dtype).rms_factor
+
+
+def at_least(baseline: Bins, other: Bins) -> Bins:
+    """The baseline's errors where they are larger, in the mean or at most, and those others elsewhere."""
+    made = dict(baseline)
+    for name, (n, rms, largest, magnitude) in other.items():
+        old = made.get(name, [n, 0.0, 0.0, magnitude])
+        made[name] = [old[0], max(old[1], rms), max(old[2], largest), old[3]]
+    return made
 
 
 def widened(allowances: dict[str, Allowance], errors: Bins) -> dict[str, Allowance]:

@@ -1,0 +1,11 @@
+"""Sigmoid."""
+
+import torch
+
+
+def inputs(seed, device):
+    return (torch.randn(128, 256, generator=torch.Generator(device).manual_seed(seed), device=device) * 2,)
+
+
+def run(x):
+    return torch.sigmoid(x)
