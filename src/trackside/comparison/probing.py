@@ -7,10 +7,10 @@ from typing import Any
 
 from trackside.comparison import tolerance
 from trackside.comparison.audit import check_kept, check_state
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
 from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
-from trackside.comparison.probe_kinds import FLOATS_ONLY, NORMWISE, PROBES
+from trackside.comparison.probe_kinds import FINITE_ONLY, FLOATS_ONLY, NORMWISE, PROBES
 from trackside.comparison.study import (
     AUDIT_SLOTS,
     BROKEN,
@@ -119,48 +119,57 @@ def probe_in_a_row(bench: Bench, study: Study) -> list[str]:
     return [f"{counted} calls in a row"]
 
 
-def spot_check(bench: Bench, study: Study) -> None:
+def spot_check(bench: Bench, study: Study, count: int, **timed: Any) -> None:
     """The state that a timed call left, a probe and two held outputs: right in the audit must be right here.
 
     Both arms do the same, in random order: holding outputs leaves an allocator with other memory, and that
     changes later times (on an H200 a 2 GB copy by 0.7 %).
+
+    Args:
+        count: calls of a timed slot.
+        timed: how timed slots are run, as `Bench.run` has it.
     """
     check_state(bench, study)
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    kinds = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
+    if kinds:
+        # Before outputs are held: whoever sees that they are could be honest in the slot that follows.
+        _probe_once(bench, study, bench.rng.choice(kinds), count, timed)
     sets = bench.draw_many(2)
     seeds = [bench.seed() for _ in sets]
     order = bench.rng.sample([base, cand], 2)
     held = {arm.name: bench.run(arm, sets, seeds, keep=True) for arm in order}
-    changes_later(bench, base, held[BASELINE])
+    changes_later(bench, base, held[BASELINE], spoil=not study.reuses_outputs)
     check_kept(bench, cand, study, held[CANDIDATE])
     bench.forget(list(held.values()))
-    kinds = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
-    if kinds:
-        _probe_once(bench, study, base, cand, bench.rng.choice(kinds))
     for arm in (base, cand):
         arm.process.freeze()
 
 
-def _probe_once(bench: Bench, study: Study, base: Arm, cand: Arm, kind: str) -> None:
-    sample = bench.draw()
-    assert sample is not None
-    made = bench.draw(kind, sample)
+def _probe_once(bench: Bench, study: Study, kind: str, count: int, timed: dict[str, Any]) -> None:
+    """One probe at a secret place of a slot like those that are timed: a call cannot tell what it is for."""
+    base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    sets = bench.draw_timed(count)
+    seeds = [bench.seed() for _ in sets]
+    # After the set that it is made from, where there is room: who knows that by a fingerprint knows this.
+    sample, at = sorted(bench.rng.sample(range(count), 2)) if count > 1 else (0, 0)
+    made = bench.draw(kind, sets[sample])
     if made is None:
+        bench.ask("forget", sets=sets, calls=[])
         return
-    seed = bench.seed()
     try:
-        counts = study.random or oracle_is_finite(bench, study, made, seed, _PROBE_SECONDS)
+        counts = study.random or oracle_is_finite(bench, study, made, seeds[at], _PROBE_SECONDS)
     except TracksideError:
         counts = False
     # Where it does not count both run all the same, so that neither has had more calls.
-    second = made if counts else sample
-    expected = bench.run(base, [sample, second], [seed, seed])
-    counts = counts and _baseline_copes(bench, study, expected.calls[1])
-    slot = bench.run(cand, [sample, made if counts else sample], [seed, seed])
+    probed = [*sets[:at], made, *sets[at + 1 :]]
+    expected = bench.run(base, probed if counts else sets, seeds, **timed)
+    counts = counts and _baseline_copes(bench, study, expected.calls[at])
+    slot = bench.run(cand, probed if counts else sets, seeds, **timed)
     if counts:
-        _check_probe(bench, study, slot.calls[1], expected.calls[1], kind)
+        _check_probe(bench, study, slot.calls[at], expected.calls[at], kind)
     bench.forget([slot, expected])
-    bench.ask("forget", sets=[made], calls=[])
+    bench.ask("forget", sets=[*sets, made], calls=[])
 
 
 def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: str) -> None:
@@ -173,6 +182,7 @@ def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: s
         f"probe `{kind}`",
         normwise=kind in NORMWISE,
         floats_only=kind in FLOATS_ONLY,
+        finite_only=kind in FINITE_ONLY,
     )
 
 
@@ -260,6 +270,8 @@ def _shown_to_matter(
 
     A change need not matter: a mask of -1e9 masks as well when it is eight times as large.
     """
+    if kind in FINITE_ONLY:
+        return []
     made, seed = standard.set, standard.seed
     asked = [i for i in bench.ask("moved", set=made)["inputs"] if i not in known]
     if not asked:
@@ -305,6 +317,11 @@ def _report_sensitivity(bench: Bench, study: Study, insensitive: list[str], move
         warnings.append(
             f"state {_some(state)} holds zeros or ones only, and no call changes that: code that ignores it "
             f"would pass too; give it other values in {where}, with `torch.nn.init.normal_`, say"
+        )
+    if outputs := untested["outputs"]:
+        warnings.append(
+            f"{_some(outputs)} would tell of NaN among the inputs, which no draw has: code that returns the "
+            "same every time would pass too; let `inputs` draw some"
         )
     if warnings:
         bench.ledger.warned("task-is-sensitive", "; ".join(warnings), **untested)

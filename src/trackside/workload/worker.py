@@ -16,7 +16,7 @@ import torch
 
 from trackside.records.errors import TracksideError
 from trackside.workload import aliasing, calls, cuda, flags, formats, integrity, memory, state, tree
-from trackside.workload.aliasing import Place, aliases, overlap, stretches
+from trackside.workload.aliasing import Place, aliases, overlap, pieces, stretches
 from trackside.workload.calls import CallBench, CudaBench, HostBench
 from trackside.workload.channel import Channel
 from trackside.workload.digest import digest
@@ -33,6 +33,7 @@ _manual_seed = torch.Generator.manual_seed
 _sleep = time.sleep
 _active_modes = integrity.active_modes
 _hooks = integrity.hooks_installed
+_frozen = gc.get_freeze_count
 
 _POISON = 0xFF
 
@@ -66,8 +67,9 @@ class _Worker:
         self._bench: Any = None
         self._spec: dict[str, Any] = {}
         self._contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
-        self._kept: list[tuple[int, list[Any]]] = []
+        self._kept: list[tuple[int, list[tuple[str, Any]]]] = []
         self._state_ranges: list[tuple[str, int, int]] = []
+        self._never_collected = 0
         self._peak = 0
         self._sizes: list[int] = []
         # Seeded one by one: torch.manual_seed takes 100 us, more than many a call.
@@ -172,6 +174,7 @@ class _Worker:
         gc.collect()
         gc.freeze()
         gc.disable()
+        self._never_collected = _frozen()
         return {}
 
     # -- running ---------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ class _Worker:
             leaves.append(facts if facts != last else "same")
             last = facts
             if keep:
-                self._kept.append((slot, [value for _, value in tree.flatten(output, "out")]))
+                self._kept.append((slot, tree.flatten(output, "out")))
             del output, args
         enqueued = _clock() - started
         times = bench.times(len(leaves))
@@ -335,7 +338,7 @@ class _Worker:
         self._bench.memory.synchronize()
         for slot, values in self._kept:
             tensors = []
-            for value in values:
+            for _path, value in values:
                 try:
                     fact = tree.facts_of("out", value)
                 except RuntimeError:
@@ -348,9 +351,25 @@ class _Worker:
                         tensors.append((fact, Place.of(fact, pointer)))
             self._copy(slot, tensors)
         self._bench.memory.synchronize()
-        shared = _share_memory([values for _, values in self._kept], self._bench.input_ranges())
+        shared = _share_memory(
+            [[value for _, value in values] for _, values in self._kept], self._bench.input_ranges()
+        )
+        if not shared:
+            for _, values in self._kept:
+                for path, value in values:
+                    if path in request["spoil"]:
+                        self._spoil(value)
         self._drop_kept()
         return {"shared": shared, "graphs": self._device != "cpu" and _inductor_graphs_active()}
+
+    def _spoil(self, value: Any) -> None:
+        """Write over an output's elements, and nothing between them, as a caller may who owns it."""
+        fact = tree.facts_of("", value)
+        pointer, storage = tree.address(value)
+        if fact["kind"] == "tensor" and fact["span"] and storage:
+            place = Place.of(fact, pointer)
+            for start, size in pieces(place):
+                memory.fill(start, _POISON, size)
 
     def _drop_kept(self) -> None:
         self._kept = []
@@ -386,7 +405,8 @@ class _Worker:
 
     def _op_facts(self, request: dict[str, Any]) -> dict[str, Any]:
         return {
-            "flags": flags.read(),
+            # Calls that freeze what they made leave garbage that nobody will ever collect.
+            "flags": {**flags.read(), "garbage_kept": _frozen() > self._never_collected},
             "replaced": self._watch.replaced(),
             "hooks": _hooks(),
             "device_peak": max(self._peak, self._device_peak()),
