@@ -268,7 +268,7 @@ def check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
         else:
             bench.ledger.failed(
                 "output-reuse",
-                "two calls returned the same memory: a caller who changes one output changes the other",
+                "two outputs, of one call or of two, are the same memory: who changes one changes the other",
             )
         return
     where = (

@@ -32,6 +32,9 @@ _TIED_SHARE = 0.01
 _CLEARLY = 16
 # Seconds in which a baseline must be done with a probe, unless it is slow on its own inputs too.
 _PROBE_SECONDS = 5.0
+# Kinds of probes that a timed process gets at one secret moment, so that three pairs of processes meet them
+# all; one where a call, and with it the oracle, takes longer than this.
+_SPOT_PROBES, _QUICK_NS = 4, 10e6
 # Inputs or leaves of the state that a warning names before it counts the rest.
 _MOST_NAMED = 4
 
@@ -131,10 +134,11 @@ def spot_check(bench: Bench, study: Study, count: int, **timed: Any) -> None:
     """
     check_state(bench, study)
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
-    kinds = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
-    if kinds:
-        # Before outputs are held: whoever sees that they are could be honest in the slot that follows.
-        _probe_once(bench, study, bench.rng.choice(kinds), count, timed)
+    # Before outputs are held: whoever sees that they are could be honest in the slot that follows.
+    due = _due(bench, study)
+    room = max(1, count // 2)
+    for first in range(0, len(due), room):
+        _probe_slot(bench, study, due[first : first + room], count, timed)
     sets = bench.draw_many(2)
     seeds = [bench.seed() for _ in sets]
     order = bench.rng.sample([base, cand], 2)
@@ -146,30 +150,51 @@ def spot_check(bench: Bench, study: Study, count: int, **timed: Any) -> None:
         arm.process.freeze()
 
 
-def _probe_once(bench: Bench, study: Study, kind: str, count: int, timed: dict[str, Any]) -> None:
-    """One probe at a secret place of a slot like those that are timed: a call cannot tell what it is for."""
+def _due(bench: Bench, study: Study) -> list[str]:
+    """The next kinds in a secret order in which none comes again before all others had their turn."""
+    passed = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
+    wanted = _SPOT_PROBES if study.run_ns < _QUICK_NS else 1
+    while passed and len(study.due) < wanted:
+        study.due += bench.rng.sample(passed, len(passed))
+    taken, study.due = study.due[:wanted], study.due[wanted:]
+    return list(dict.fromkeys(taken))
+
+
+def _probe_slot(bench: Bench, study: Study, kinds: list[str], count: int, timed: dict[str, Any]) -> None:
+    """Probes at secret places of a slot like those that are timed: a call cannot tell what it is for."""
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     sets = bench.draw_timed(count)
     seeds = [bench.seed() for _ in sets]
-    # After the set that it is made from, where there is room: who knows that by a fingerprint knows this.
-    sample, at = sorted(bench.rng.sample(range(count), 2)) if count > 1 else (0, 0)
-    made = bench.draw(kind, sets[sample])
-    if made is None:
-        bench.ask("forget", sets=sets, calls=[])
-        return
-    try:
-        counts = study.random or oracle_is_finite(bench, study, made, seeds[at], _PROBE_SECONDS)
-    except TracksideError:
-        counts = False
-    # Where it does not count both run all the same, so that neither has had more calls.
-    probed = [*sets[:at], made, *sets[at + 1 :]]
-    expected = bench.run(base, probed if counts else sets, seeds, **timed)
-    counts = counts and _baseline_copes(bench, study, expected.calls[at])
-    slot = bench.run(cand, probed if counts else sets, seeds, **timed)
-    if counts:
+    places = bench.rng.sample(range(count), min(count, 2 * len(kinds)))
+    probes: dict[int, tuple[str, int]] = {}
+    for number, kind in enumerate(kinds):
+        # After the set that it is made from, where there is room: who knows that by a fingerprint knows this.
+        pair = sorted(places[2 * number : 2 * number + 2])
+        made = bench.draw(kind, sets[pair[0]])
+        if made is not None:
+            probes[pair[-1]] = (kind, made)
+    asked = [made for _, made in probes.values()]
+    for at, (_, made) in list(probes.items()):
+        try:
+            counts = study.random or oracle_is_finite(bench, study, made, seeds[at], _PROBE_SECONDS)
+        except TracksideError:
+            counts = False
+        if not counts:
+            del probes[at]
+    expected = bench.run(base, _with_probes(sets, probes), seeds, **timed)
+    for at in list(probes):
+        if not _baseline_copes(bench, study, expected.calls[at]):
+            # Both run all the same, so that neither has had more calls.
+            del probes[at]
+    slot = bench.run(cand, _with_probes(sets, probes), seeds, **timed)
+    for at, (kind, _) in probes.items():
         _check_probe(bench, study, slot.calls[at], expected.calls[at], kind)
     bench.forget([slot, expected])
-    bench.ask("forget", sets=[*sets, made], calls=[])
+    bench.ask("forget", sets=[*sets, *asked], calls=[])
+
+
+def _with_probes(sets: list[int], probes: dict[int, tuple[str, int]]) -> list[int]:
+    return [probes[at][1] if at in probes else made for at, made in enumerate(sets)]
 
 
 def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: str) -> None:

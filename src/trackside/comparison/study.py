@@ -76,6 +76,8 @@ class Study:
     shared_state: dict[str, Any] = field(default_factory=dict)
     """Digests of what both present arms started with alike; what the baseline leaves alone must stay so."""
     probes: dict[str, str] = field(default_factory=dict)
+    due: list[str] = field(default_factory=list)
+    """Probes that timed processes get next."""
 
     @property
     def retained(self) -> int:

@@ -26,6 +26,7 @@ __all__ = [
     "Memory",
     "align",
     "arena_from_message",
+    "byte_at",
     "fill",
     "host_file",
     "same_bytes",
@@ -58,6 +59,10 @@ def align(size: int, to: int = ALIGN) -> int:
 def fill(start: int, byte: int, size: int) -> None:
     """Write one byte all over a place in host memory."""
     _memset(start, byte, size)
+
+
+def byte_at(address: int) -> int:
+    return ctypes.c_ubyte.from_address(address).value
 
 
 def same_bytes(first: int, second: int, size: int) -> bool:

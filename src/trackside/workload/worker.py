@@ -36,6 +36,8 @@ _hooks = integrity.hooks_installed
 _frozen = gc.get_freeze_count
 
 _POISON = 0xFF
+# Bytes that make a float NaN or very large, and an integer negative.
+_POISONS = 0x7F
 
 _KINDS = {"_watch": integrity.Watch, "_kept": list, "_state_ranges": list, "_sizes": list, "_contract": dict}
 """Of the worker's attributes those that are there before the calls, which a look at them starts from."""
@@ -354,22 +356,29 @@ class _Worker:
         shared = _share_memory(
             [[value for _, value in values] for _, values in self._kept], self._bench.input_ranges()
         )
-        if not shared:
-            for _, values in self._kept:
-                for path, value in values:
-                    if path in request["spoil"]:
-                        self._spoil(value)
+        shared = shared or self._spoil(request["spoil"])
         self._drop_kept()
         return {"shared": shared, "graphs": self._device != "cpu" and _inductor_graphs_active()}
 
-    def _spoil(self, value: Any) -> None:
-        """Write over an output's elements, and nothing between them, as a caller may who owns it."""
-        fact = tree.facts_of("", value)
-        pointer, storage = tree.address(value)
-        if fact["kind"] == "tensor" and fact["span"] and storage:
-            place = Place.of(fact, pointer)
+    def _spoil(self, paths: list[str]) -> bool:
+        """Write over the elements of held outputs, and nothing between them, as a caller may who owns them.
+
+        Returns:
+            Whether two of them are one memory: each gets a byte of its own, and must keep it.
+        """
+        places: list[Place] = []
+        for _, values in self._kept:
+            for path, value in values:
+                fact = tree.facts_of(path, value)
+                if path in paths and fact["kind"] == "tensor" and fact["span"]:
+                    pointer, storage = tree.address(value)
+                    places += [Place.of(fact, pointer)] if storage else []
+        for number, place in enumerate(places):
             for start, size in pieces(place):
-                memory.fill(start, _POISON, size)
+                memory.fill(start, _POISON - number % _POISONS, size)
+        return any(
+            memory.byte_at(place.start) != _POISON - number % _POISONS for number, place in enumerate(places)
+        )
 
     def _drop_kept(self) -> None:
         self._kept = []
