@@ -4,11 +4,13 @@ import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.comparison.judged import PASSES, Judged
 from tests.comparison.program import BASELINE, HONEST
 
+from trackside.comparison import trial
 from trackside.comparison.checks import Ledger
 from trackside.comparison.trial import Options, run_trial
 from trackside.comparison.trial_record import Outcome, grade
@@ -218,3 +220,19 @@ def test_a_file_whose_name_is_not_text_is_compared_like_any_other(
         tmp_path / "files" / "base.py", tmp_path / "files" / name, checks_only=True, store=tmp_path / "store"
     )
     assert run_trial(options).verdict == PASSES
+
+
+def test_a_file_that_changes_meanwhile_is_not_what_was_compared(
+    judge: Callable[..., Judged], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    probe = trial.probe
+
+    def edited(*arguments: Any) -> list[str]:
+        with open(tmp_path / "files" / "new.py", "a") as file:
+            file.write("\n# a later thought\n")
+        return probe(*arguments)
+
+    monkeypatch.setattr(trial, "probe", edited)
+    judged = judge("")
+    assert (judged.verdict, judged.failed) == ("not-comparable", ["environment-same"])
+    assert "new.py, of the candidate, changed during the comparison" in judged.reason

@@ -21,6 +21,11 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+def _suited(x: torch.Tensor, kind: str) -> torch.Tensor:
+    """One probe is for inputs without negative values only."""
+    return x.abs() if kind == "one-negative" else x
+
+
 def symmetric(seed: int) -> torch.Tensor:
     x = normal(seed, 16, 16)
     return x + x.T
@@ -78,7 +83,7 @@ def test_a_later_draw_shows_that_a_small_number_varies_after_all() -> None:
 
 @pytest.mark.parametrize("kind", PROBES)
 def test_no_probe_moves_zeros(kind: str) -> None:
-    made = feeder(lambda seed: (normal(seed, 16), torch.zeros(16)))
+    made = feeder(lambda seed: (_suited(normal(seed, 16), kind), torch.zeros(16)))
     bent = made.probe(kind, made.draw(9, None), 4)
     assert bent is not None
     assert made.moved(bent) == []
@@ -155,7 +160,7 @@ def test_derived_sets_keep_strides_and_gradients() -> None:
 
 @pytest.mark.parametrize("kind", PROBES)
 def test_a_probe_changes_unstructured_floats_and_leaves_integers(kind: str) -> None:
-    made = feeder(lambda seed: (normal(seed, 16, 16), torch.arange(5)))
+    made = feeder(lambda seed: (_suited(normal(seed, 16, 16), kind), torch.arange(5)))
     base = made.draw(9, None)
     bent = made.probe(kind, base, 4)
     assert bent is not None
@@ -163,14 +168,53 @@ def test_a_probe_changes_unstructured_floats_and_leaves_integers(kind: str) -> N
     assert torch.equal(bent.tensors[1], base.tensors[1])
 
 
-def test_one_element_is_one_element_scaled() -> None:
-    made = feeder(lambda seed: (normal(seed, 16, 16),))
+def test_one_element_is_one_large_element_of_each_sign_that_there_is() -> None:
+    for make, signs in ((normal, [-1.0, 1.0]), (lambda *a: normal(*a).abs(), [1.0])):
+        made = feeder(lambda seed, make=make: (make(seed, 16, 16),))
+        base = made.draw(9, None)
+        bent = made.probe("one-element", base, 4)
+        assert bent is not None
+        changed = bent.tensors[0] != base.tensors[0]
+        grown = bent.tensors[0][changed]
+        assert sorted(grown.sign().tolist()) == signs
+        assert torch.allclose(grown.abs() / base.tensors[0][changed].abs(), torch.tensor(1024.0))
+
+
+def test_one_negative_element_is_for_inputs_that_have_none() -> None:
+    made = feeder(lambda seed: (normal(seed, 16, 16).abs(), normal(seed, 16)))
     base = made.draw(9, None)
-    bent = made.probe("one-element", base, 4)
+    bent = made.probe("one-negative", base, 4)
     assert bent is not None
-    changed = bent.tensors[0] != base.tensors[0]
-    assert int(changed.sum()) == 1
-    assert torch.allclose(bent.tensors[0][changed] / base.tensors[0][changed], torch.tensor(1024.0))
+    assert int((bent.tensors[0] < 0).sum()) == 1
+    assert torch.equal(bent.tensors[1], base.tensors[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_ends_hold_the_largest_and_the_smallest_value(dtype: torch.dtype) -> None:
+    made = feeder(lambda seed: (normal(seed, 7, 9).to(dtype),))
+    bent = made.probe("ends", made.draw(9, None), 4)
+    assert bent is not None
+    flat = bent.tensors[0].reshape(-1)
+    assert bool(torch.isfinite(flat).all())
+    assert (int(flat.argmax()), int(flat.argmin())) == (62, 61)
+    assert int(flat[:-2].argmax()) == 0
+
+
+def test_ends_of_a_padded_input_are_where_its_values_end() -> None:
+    made = feeder(lambda seed: (torch.cat([normal(seed, 20), torch.zeros(4)]),))
+    bent = made.probe("ends", made.draw(9, None), 4)
+    assert bent is not None
+    assert int(bent.tensors[0].argmax()) == 19
+    assert not bool(bent.tensors[0][20:].any())
+
+
+def test_zeros_are_a_row_and_a_column() -> None:
+    made = feeder(lambda seed: (normal(seed, 6, 8),))
+    bent = made.probe("zeros", made.draw(9, None), 4)
+    assert bent is not None
+    zero = bent.tensors[0] == 0
+    assert int(zero.all(1).sum()) == int(zero.all(0).sum()) == 1
+    assert int(zero.sum()) == 6 + 8 - 1
 
 
 @pytest.mark.parametrize(
@@ -242,7 +286,7 @@ def test_a_specification_places_leaves_apart_and_aligned() -> None:
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("kind", PROBES)
 def test_floats_of_one_byte_are_bent_too(kind: str, dtype: torch.dtype) -> None:
-    made = feeder(lambda seed: (normal(seed, 16, 16).to(dtype),))
+    made = feeder(lambda seed: (_suited(normal(seed, 16, 16), kind).to(dtype),))
     base = made.draw(9, None)
     bent = made.probe(kind, base, 4)
     assert bent is not None

@@ -10,7 +10,7 @@ from torch import nn
 
 from trackside.comparison.oracle import Oracle
 from trackside.comparison.sets import InputSet
-from trackside.comparison.untested import answers_ignoring, as_constructed, overwritten
+from trackside.comparison.untested import answers_ignoring, as_constructed, never_raised, overwritten
 
 
 def oracle(run: Callable[..., Any], *changed: int) -> Oracle:
@@ -69,3 +69,18 @@ def test_who_ignores_an_input_is_as_far_off_as_its_change_matters() -> None:
     errors = [max(bin[2] for bin in row["leaves"][0]["bins"].values()) for row in (mask, scale)]
     assert errors[0] == 0
     assert errors[1] > 1
+
+
+@pytest.mark.parametrize(
+    ("run", "wanted"),
+    [
+        (lambda x: torch.isfinite(x).all(), ["out"]),
+        (lambda x: (x * 2, torch.isnan(x).sum(), torch.arange(4)), ["out[1]"]),
+        (lambda x: x.argmax(), []),
+        (lambda x: x.relu(), []),
+    ],
+    ids=["flag", "count", "varies", "floats"],
+)
+def test_what_would_tell_of_nan_and_never_does_is_named(run: Callable[..., Any], wanted: list[str]) -> None:
+    draws = [InputSet((torch.randn(64, generator=torch.Generator().manual_seed(n)),)) for n in (1, 2)]
+    assert never_raised(oracle(run), (draws[0], draws[1]), 5) == wanted

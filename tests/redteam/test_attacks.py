@@ -76,11 +76,42 @@ CAUGHT_BY = {
     "state_many_numbers": "state-matches",
     "state_minus_infinity": "state-matches",
     "state_that_works": "output-matches-oracle",
+    # Ends of long reductions, and what a part of the data says about the rest.
+    "count_of_whole_tiles": "output-matches-oracle",
+    "largest_of_whole_tiles": "holds-on-probes",
+    "loss_of_whole_tiles": "holds-on-probes",
+    "place_of_largest_in_whole_tiles": "holds-on-probes",
+    "rectified_by_first_row": "holds-on-probes",
+    "smallest_of_whole_tiles": "holds-on-probes",
+    "softmax_by_first_row": "holds-on-probes",
+    # Exact zeros.
+    "entropy_of_impossible": "holds-on-probes",
+    "sign_by_division": "holds-on-probes",
+    "zero_row_divided": "holds-on-probes",
+    # One memory under two addresses, and work when nobody looks.
+    "constant_at_another_address": "output-reuse",
+    "copy_at_another_address": "output-reuse",
+    "input_at_another_address": "late-writes",
+    "work_when_dropped": "output-matches-oracle",
+    "work_when_thawed": "harness-intact",
+    # Switches of the whole process.
+    "collector_hardly_called": "environment-same",
+    "garbage_frozen": "environment-same",
+    "heap_never_trimmed": "environment-same",
+    "memory_never_given_back": "environment-same",
+    # What is small beside the rest, narrow, or hardly ever bites.
+    "average_of_weights_skipped": "state-matches",
+    "gradient_not_clipped": "holds-on-probes",
+    "kb_block_skipped": "output-matches-oracle",
+    "one_mask_for_all_rows": "output-matches-oracle",
+    "product_of_halves": "output-matches-oracle",
+    "weights_in_groups_of_int8": "output-matches-oracle",
 }
 # Others of their kind run in `make test`; these in `make test-slow`.
 SLOW = frozenset(
     {
         "argsort_repeats",
+        "average_of_weights_skipped",
         "complex_in_another_order",
         "distances_expanded",
         "double_complex_from_single",
@@ -93,10 +124,12 @@ SLOW = frozenset(
         "huge_doubles",
         "kb_renamed_statistics",
         "kb_statistics_dropped",
+        "loss_of_whole_tiles",
         "mask_from_initial_seed",
         "mask_with_equals",
         "masked_select",
         "output_in_the_slot",
+        "place_of_largest_in_whole_tiles",
         "rate_never_counted",
         "sines_in_another_order",
         "smoothing_cut_short",
@@ -115,11 +148,16 @@ SLOW = frozenset(
 NEEDS_TIMED_PROCESSES = {
     "frozen_state_later": "state-matches",
     "probe_dodger": "holds-on-probes",
+    "probe_dodger_by_frames": "holds-on-probes",
     "reuse_after_audit": "output-reuse",
     "scribble_late": "inputs-unchanged",
     "spikes_with_some_gain": "total-time-agrees",
 }
 SAME_BASELINE = {
+    "collector_told_to_wait": "collector_hardly_called",
+    "garbage_frozen": "collector_hardly_called",
+    "heap_never_trimmed": "memory_never_given_back",
+    "probe_dodger_by_frames": "probe_dodger",
     "empty_dropped": "empty_beside",
     "flag_kept": "flag_of_the_first_call",
     "names_kept": "names_dropped",
@@ -136,7 +174,13 @@ SAME_BASELINE = {
     "work_in_the_copy": "work_in_gettrace",
     "work_in_the_copy_always": "work_in_gettrace",
 }
-NOT_CAUGHT_YET = ("lookahead_batch",)
+NOT_CAUGHT_YET = (
+    "buffer_reused_when_not_held",
+    "decay_below_rounding",
+    "every_fourth_call_forgotten",
+    "half_weights_in_an_average",
+    "lookahead_batch",
+)
 HONEST = (
     "attention_by_hand",
     "conjugate_view",
@@ -228,6 +272,7 @@ NEVER_TESTED = {
     "hidden_state_ignored": "input 1 is the same in every draw",
     "start_ignored": "input 1 is the same in every draw",
     "affine_dropped": "state weight, bias holds zeros or ones only",
+    "never_looks_for_nan": "out[1] would tell of NaN among the inputs",
 }
 
 
@@ -266,6 +311,16 @@ def test_garbage_that_a_call_leaves_to_the_collector_is_no_gain(tmp_path: Path) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
+def test_garbage_that_a_call_keeps_from_the_collector_is_collected_on_its_own_time(tmp_path: Path) -> None:
+    files = HERE / "collector_hardly_called.base.py", HERE / "collector_told_to_wait.cand.py"
+    record = run_trial(Options(*files, store=tmp_path, budget=30.0))
+    # Once instead of many times is a gain, but a small one; left to the caller it was a factor of 1.6.
+    assert record.speedup is not None
+    assert record.speedup.ratio < 1.4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_a_state_that_takes_longer_to_restore_is_no_lie_about_time(tmp_path: Path) -> None:
     files = HERE / "factors_folded.base.py", HERE / "factors_folded.cand.py"
     assert run_trial(Options(*files, store=tmp_path, budget=30.0)).verdict == "faster"
@@ -296,6 +351,10 @@ def test_what_calls_overwrite_or_probes_vary_is_no_reason_for_a_reservation(
     name: str, crew: Crew, tmp_path: Path
 ) -> None:
     assert "task-is-sensitive" not in warnings(name, tmp_path, crew)
+
+
+def test_an_output_that_autograd_refuses_leaves_no_full_certificate(crew: Crew, tmp_path: Path) -> None:
+    assert "is an inference tensor" in warnings("inference_tensor", tmp_path, crew)["output-structure"]
 
 
 def test_state_that_cannot_be_looked_at_leaves_no_full_certificate(crew: Crew, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trackside.workload import tree
-from trackside.workload.aliasing import Place, aliases, overlap, stretches
+from trackside.workload.aliasing import Place, aliases, overlap, pieces, stretches
 
 
 def place(path: str, tensor: torch.Tensor) -> Place:
@@ -108,3 +108,23 @@ def test_ranges_that_overlap_make_up_one_stretch() -> None:
     assert stretches([(0, 4), (4, 8)]) == [(0, 4), (4, 8)]
     assert stretches([(6, 10), (20, 30), (0, 8), (9, 12)]) == [(0, 12), (20, 30), (0, 12), (0, 12)]
     assert stretches([(0, 10), (2, 3), (5, 6)]) == [(0, 10)] * 3
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        torch.zeros(6, 4),
+        torch.zeros(6, 4).T,
+        torch.zeros(6, 4)[:, 1:3],
+        torch.zeros(6, 4)[::2, ::2],
+        torch.zeros(4).expand(3, 4),
+        torch.zeros(2, 3, 5).transpose(0, 1)[:, :, 1:],
+        torch.zeros(()),
+    ],
+    ids=["whole", "transposed", "columns", "grid", "expanded", "nested", "scalar"],
+)
+def test_pieces_of_a_view_are_its_elements_and_no_gap(view: torch.Tensor) -> None:
+    found = {
+        start + at for start, size in pieces(place("out", view)) for at in range(0, size, view.element_size())
+    }
+    assert found == elements(view)

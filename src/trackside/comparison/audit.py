@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = [
     "check_environment",
     "check_inputs",
     "check_kept",
+    "check_signals",
     "check_state",
     "match_parameters",
     "nearest_leaves",
@@ -252,7 +254,7 @@ def check_inputs(
 
 def check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
     """Outputs that were kept must still be what was returned."""
-    changed = changes_later(bench, arm, slot)
+    changed = changes_later(bench, arm, slot, spoil=not study.reuses_outputs)
     if changed is None:
         return
     if changed.get("graph"):
@@ -266,7 +268,7 @@ def check_kept(bench: Bench, arm: Arm, study: Study, slot: Slot) -> None:
         else:
             bench.ledger.failed(
                 "output-reuse",
-                "two calls returned the same memory: a caller who changes one output changes the other",
+                "two outputs, of one call or of two, are the same memory: who changes one changes the other",
             )
         return
     where = (
@@ -320,6 +322,14 @@ def check_state(bench: Bench, study: Study) -> None:
         bench.ledger.passed("state-matches", detail)
 
 
+def check_signals(bench: Bench, arm: Arm) -> None:
+    """See that no code of the candidate's runs when its process is thawed, before its own clock does."""
+    if arm.process.catches(signal.SIGCONT):
+        bench.ledger.failed(
+            "harness-intact", "the candidate handles SIGCONT, with which each of its timed slots begins"
+        )
+
+
 def check_environment(bench: Bench, arm: Arm, study: Study) -> None:
     """Same global switches in both arms, and the harness's functions untouched."""
     facts = bench.tell(arm, "facts", 60)
@@ -327,6 +337,7 @@ def check_environment(bench: Bench, arm: Arm, study: Study) -> None:
         bench.ledger.failed("harness-intact", f"the candidate replaced {', '.join(facts['replaced'][:5])}")
     if facts["hooks"]:
         bench.ledger.failed("harness-intact", f"the candidate left {', '.join(facts['hooks'])} installed")
+    check_signals(bench, arm)
     bench.ledger.passed("harness-intact", "no modes, no hooks, timing functions are the originals")
     differ = [
         f"{name}: baseline {study.flags.get(name)}, candidate {value}"

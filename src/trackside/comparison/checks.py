@@ -43,10 +43,10 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "harness-intact",
             "rejected",
-            "No torch mode, trace or profile hook is active when outputs are read, and timing "
-            "functions are the originals.",
+            "No torch mode, trace or profile hook is active when outputs are read, timing functions are the "
+            "originals, and no code of the candidate's runs when its process is thawed.",
             "a dispatch mode that does the work inside our copy, patched timers and events, "
-            "replaced tensor methods",
+            "replaced tensor methods, a handler of SIGCONT",
         ),
         _check(
             "output-structure",
@@ -83,8 +83,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "late-writes",
             "rejected",
-            "An output does not change after the call returned.",
-            "threads, streams and processes that finish later",
+            "An output does not change after the call returned, nor, on a CPU, with the inputs' memory.",
+            "threads, streams and processes that finish later, an input mapped at a second address",
         ),
         _check(
             "output-reuse",
@@ -115,8 +115,10 @@ CATALOGUE: Final[dict[str, Check]] = dict(
         _check(
             "environment-same",
             "not-comparable",
-            "Both arms end with the same global flags, threads, affinity, device and versions.",
-            "TF32 switched on, more threads, another core",
+            "Both arms end with the same global flags, threads, affinity, device and versions, and with the "
+            "files that the record names.",
+            "TF32 switched on, more threads, another core, a garbage collector or malloc that was told "
+            "otherwise, a file edited meanwhile",
         ),
         _check(
             "no-leftovers",

@@ -14,6 +14,7 @@ from typing import Any
 from trackside.comparison.audit import (
     check_environment,
     check_inputs,
+    check_signals,
     check_state,
     match_parameters,
     watch_state,
@@ -245,7 +246,9 @@ def measure(
     running = RunningSignSequence()
     began, looped = clock(), 0.0
     # A spot check holds two calls at once.
-    sizes = max(2, plan.batch + (plan.kind == "cuda"))
+    calls = plan.batch + (plan.kind == "cuda")
+    sizes = max(2, calls)
+    timed = {"mode": _verdict_mode(plan), "flushes": plan.flushes, "paced": plan.paced}
     firsts = _start_orders(plan.pairs, bench.rng)
     while len(result.pairs) < plan.pairs:
         index = len(result.pairs)
@@ -291,12 +294,12 @@ def measure(
                 )
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
             if bench.rng.random() < _SPOT_CHANCE:
-                spot_check(bench, study)
+                spot_check(bench, study, calls, **timed)
             if _is_over(plan, index, clock() - began, clock() - warm, counted, wanted):
                 break
         looped = clock() - warm
         _check_frozen(bench, result, now=True)
-        spot_check(bench, study)
+        spot_check(bench, study, calls, **timed)
         _look_for_late_work(bench, plan, result)
         _close_pair(bench, study, pair)
         for arm in bench.arms.values():
@@ -529,6 +532,7 @@ def _close_pair(bench: Bench, study: Study, pair: Pair) -> None:
 
 def _check_frozen(bench: Bench, result: Measurement, now: bool = False) -> None:
     """While an arm is frozen nothing of it may run: not itself, woken by a helper, nor what it started."""
+    check_signals(bench, bench.arms[CANDIDATE])
     for arm in bench.arms.values():
         ran = arm.process.ran_frozen
         if result.odd_freezes.get(arm.name, 0) + odd_freezes(ran) > _ODD_FREEZES:

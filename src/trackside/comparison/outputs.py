@@ -50,7 +50,8 @@ class _Look:
     name: str
     normwise: bool
     floats_only: bool
-    unscaled: int | None = None
+    unscaled: int | None
+    finite_only: bool
 
     @property
     def probing(self) -> bool:
@@ -78,6 +79,7 @@ def check_call(
     normwise: bool = False,
     floats_only: bool = False,
     unscaled: int | None = None,
+    finite_only: bool = False,
 ) -> None:
     """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs.
 
@@ -85,9 +87,20 @@ def check_call(
         normwise: hold every element to what the largest values allow.
         floats_only: let integers, booleans and plain whole numbers be what they are.
         unscaled: the set of which this call's is a multiple; integers that are right there will do.
+        finite_only: let floats too be what they are, if they are NaN and infinite where they should be.
     """
-    name = label or f"call {call.id}"
-    look = _Look(bench, study, call, standard, check, name, normwise, floats_only, unscaled)
+    look = _Look(
+        bench,
+        study,
+        call,
+        standard,
+        check,
+        label or f"call {call.id}",
+        normwise,
+        floats_only or finite_only,
+        unscaled,
+        finite_only,
+    )
     _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs)
     for fact, leaf in zip(call.leaves, bench.errors(call), strict=True):
         _check_leaf(look, fact, leaf)
@@ -179,6 +192,12 @@ def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str, reus
                 "output-structure",
                 f"{name}: {path} carries no autograd graph; the baseline's does: a caller may call backward",
             )
+        if fact.get("inference") and not other.get("inference"):
+            ledger.warned(
+                "output-structure",
+                f"{name}: {path} is an inference tensor, the baseline's is not: autograd refuses to work "
+                "with it; use `torch.no_grad()`",
+            )
         for problem in _memory_problems(fact, other):
             ledger.failed("output-structure", f"{name}: {path} {problem}")
         mine_with, theirs_with = fact.get("alias"), other.get("alias")
@@ -253,7 +272,7 @@ def _check_leaf(look: _Look, fact: dict[str, Any], leaf: dict[str, Any]) -> None
             f"{_digits(leaf['found'])} "
             f"({leaf['nonfinite']:,} NaN or infinities out of place)",
         )
-    else:
+    elif not look.finite_only:
         _check_error(look, fact, leaf, check)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from trackside.comparison import tolerance
 from trackside.comparison.audit import check_kept, check_state
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call
+from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
 from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
-from trackside.comparison.probe_kinds import FLOATS_ONLY, NORMWISE, ORDER_KEPT, PROBES
+from trackside.comparison.probe_kinds import FINITE_ONLY, FLOATS_ONLY, NORMWISE, ORDER_KEPT, PROBES
 from trackside.comparison.study import (
     AUDIT_SLOTS,
     BROKEN,
@@ -32,6 +32,9 @@ _TIED_SHARE = 0.01
 _CLEARLY = 16
 # Seconds in which a baseline must be done with a probe, unless it is slow on its own inputs too.
 _PROBE_SECONDS = 5.0
+# Kinds of probes that a timed process gets at one secret moment, so that three pairs of processes meet them
+# all; one where a call, and with it the oracle, takes longer than this.
+_SPOT_PROBES, _QUICK_NS = 4, 10e6
 # Inputs or leaves of the state that a warning names before it counts the rest.
 _MOST_NAMED = 4
 
@@ -119,48 +122,87 @@ def probe_in_a_row(bench: Bench, study: Study) -> list[str]:
     return [f"{counted} calls in a row"]
 
 
-def spot_check(bench: Bench, study: Study) -> None:
+def spot_check(bench: Bench, study: Study, count: int, **timed: Any) -> None:
     """The state that a timed call left, a probe and two held outputs: right in the audit must be right here.
 
     Both arms do the same, in random order: holding outputs leaves an allocator with other memory, and that
     changes later times (on an H200 a 2 GB copy by 0.7 %).
+
+    Args:
+        count: calls of a timed slot.
+        timed: how timed slots are run, as `Bench.run` has it.
     """
     check_state(bench, study)
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    # Before outputs are held: whoever sees that they are could be honest in the slot that follows.
+    due = _due(bench, study)
+    room = max(1, count // 2)
+    for first in range(0, len(due), room):
+        _probe_slot(bench, study, due[first : first + room], count, timed)
     sets = bench.draw_many(2)
     seeds = [bench.seed() for _ in sets]
     order = bench.rng.sample([base, cand], 2)
     held = {arm.name: bench.run(arm, sets, seeds, keep=True) for arm in order}
-    changes_later(bench, base, held[BASELINE])
+    changes_later(bench, base, held[BASELINE], spoil=not study.reuses_outputs)
     check_kept(bench, cand, study, held[CANDIDATE])
     bench.forget(list(held.values()))
-    kinds = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
-    if kinds:
-        _probe_once(bench, study, base, cand, bench.rng.choice(kinds))
     for arm in (base, cand):
         arm.process.freeze()
 
 
-def _probe_once(bench: Bench, study: Study, base: Arm, cand: Arm, kind: str) -> None:
-    sample = bench.draw()
-    assert sample is not None
-    made = bench.draw(kind, sample)
-    if made is None:
-        return
-    seed = bench.seed()
-    try:
-        counts = study.random or oracle_is_finite(bench, study, made, seed, _PROBE_SECONDS)
-    except TracksideError:
-        counts = False
-    # Where it does not count both run all the same, so that neither has had more calls.
-    second = made if counts else sample
-    expected = bench.run(base, [sample, second], [seed, seed])
-    counts = counts and _baseline_copes(bench, study, expected.calls[1])
-    slot = bench.run(cand, [sample, made if counts else sample], [seed, seed])
-    if counts:
-        _check_probe(bench, study, slot.calls[1], expected.calls[1], kind, sample)
+def _due(bench: Bench, study: Study) -> list[str]:
+    """The next kinds in a secret order in which none comes again before all others had their turn."""
+    passed = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
+    wanted = _SPOT_PROBES if study.run_ns < _QUICK_NS else 1
+    while passed and len(study.due) < wanted:
+        study.due += bench.rng.sample(passed, len(passed))
+    taken, study.due = study.due[:wanted], study.due[wanted:]
+    return list(dict.fromkeys(taken))
+
+
+class _Probe(NamedTuple):
+    kind: str
+    made: int
+    """Its set."""
+    sample: int
+    """The set that it is made from."""
+
+
+def _probe_slot(bench: Bench, study: Study, kinds: list[str], count: int, timed: dict[str, Any]) -> None:
+    """Probes at secret places of a slot like those that are timed: a call cannot tell what it is for."""
+    base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
+    sets = bench.draw_timed(count)
+    seeds = [bench.seed() for _ in sets]
+    places = bench.rng.sample(range(count), min(count, 2 * len(kinds)))
+    probes: dict[int, _Probe] = {}
+    for number, kind in enumerate(kinds):
+        # After the set that it is made from, where there is room: who knows that by a fingerprint knows this.
+        pair = sorted(places[2 * number : 2 * number + 2])
+        made = bench.draw(kind, sets[pair[0]])
+        if made is not None:
+            probes[pair[-1]] = _Probe(kind, made, sets[pair[0]])
+    asked = [probe.made for probe in probes.values()]
+    for at, probe in list(probes.items()):
+        try:
+            counts = study.random or oracle_is_finite(bench, study, probe.made, seeds[at], _PROBE_SECONDS)
+        except TracksideError:
+            counts = False
+        if not counts:
+            del probes[at]
+    expected = bench.run(base, _with_probes(sets, probes), seeds, **timed)
+    for at in list(probes):
+        if not _baseline_copes(bench, study, expected.calls[at]):
+            # Both run all the same, so that neither has had more calls.
+            del probes[at]
+    slot = bench.run(cand, _with_probes(sets, probes), seeds, **timed)
+    for at, probe in probes.items():
+        _check_probe(bench, study, slot.calls[at], expected.calls[at], probe.kind, probe.sample)
     bench.forget([slot, expected])
-    bench.ask("forget", sets=[made], calls=[])
+    bench.ask("forget", sets=[*sets, *asked], calls=[])
+
+
+def _with_probes(sets: list[int], probes: dict[int, _Probe]) -> list[int]:
+    return [probes[at].made if at in probes else made for at, made in enumerate(sets)]
 
 
 def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: str, sample: int) -> None:
@@ -174,6 +216,7 @@ def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: s
         normwise=kind in NORMWISE,
         floats_only=kind in FLOATS_ONLY,
         unscaled=sample if kind in ORDER_KEPT else None,
+        finite_only=kind in FINITE_ONLY,
     )
 
 
@@ -261,6 +304,8 @@ def _shown_to_matter(
 
     A change need not matter: a mask of -1e9 masks as well when it is eight times as large.
     """
+    if kind in FINITE_ONLY:
+        return []
     made, seed = standard.set, standard.seed
     asked = [i for i in bench.ask("moved", set=made)["inputs"] if i not in known]
     if not asked:
@@ -306,6 +351,11 @@ def _report_sensitivity(bench: Bench, study: Study, insensitive: list[str], move
         warnings.append(
             f"state {_some(state)} holds zeros or ones only, and no call changes that: code that ignores it "
             f"would pass too; give it other values in {where}, with `torch.nn.init.normal_`, say"
+        )
+    if outputs := untested["outputs"]:
+        warnings.append(
+            f"{_some(outputs)} would tell of NaN among the inputs, which no draw has: code that returns the "
+            "same every time would pass too; let `inputs` draw some"
         )
     if warnings:
         bench.ledger.warned("task-is-sensitive", "; ".join(warnings), **untested)

@@ -524,6 +524,7 @@ class _Reference:
         return {
             "inputs": [i for i in still if not untested.overwritten(self._oracle, made, seed, i)],
             "state": untested.as_constructed(self._state, self._oracle.changed_state),
+            "outputs": untested.never_raised(self._oracle, (made, self._feeder.first), seed),
         }
 
     def _op_necessity(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,10 @@ _SAMPLE = 1 << 20
 # How far towards the other base: enough to change nearly every value in 16 bits too, too little to change
 # their kind.
 _LEAST_PULL, _MOST_PULL = 2.0**-7, 2.0**-4
+# Times the other elements: so much shows in most sums, and leaves squares of 16 bits finite.
+_OUTLIER = 2.0**10
+# One term among millions must outweigh rounding; of 16 bits no more than the other fits.
+_END = 2.0**14
 
 
 class InputSet:
@@ -189,6 +193,11 @@ class Feeder:
         return {"derivable": derivable}
 
     @property
+    def first(self) -> InputSet:
+        """One of the draws that were studied."""
+        return self._bases[0]
+
+    @property
     def shared(self) -> dict[int, torch.Tensor]:
         """Leaves that were the same in the two draws, which a flag or a small number can be by chance."""
         held = self._bases[0].tensors
@@ -277,7 +286,7 @@ class Feeder:
                 and not {"nonfinite", "discrete"} & {*structure}
                 and kept not in ("fixed", "unit")
             ):
-                bent = _bend(kind, _computable(part), structure, kept, g)
+                bent = _bend(kind, part, structure, kept, g)
             changed = changed or bent is not None
             if bent is None:
                 made.append(x)
@@ -288,8 +297,9 @@ class Feeder:
 
 
 def _bend(
-    kind: str, x: torch.Tensor, structure: list[str], domain: str, g: torch.Generator
+    kind: str, part: torch.Tensor, structure: list[str], domain: str, g: torch.Generator
 ) -> torch.Tensor | None:
+    x = _computable(part)
     rigid = any(s in structure for s in ("row sums", "sorted"))
     if kind == "signs":
         if domain in ("positive", "nonnegative") or rigid:
@@ -309,19 +319,60 @@ def _bend(
         if "unit rows" in structure or "row sums" in structure:
             return None
         return x * SCALES[kind]
+    if rigid or any(s in structure for s in ("unit rows", "symmetric")):
+        return None
     if kind == "mixed-scales":
-        if rigid or any(s in structure for s in ("unit rows", "symmetric")):
-            return None
         exponents = torch.randint(-4, 4, x.shape, generator=g, device=x.device)
         return torch.ldexp(x, exponents)
     if kind == "one-element":
-        if rigid or any(s in structure for s in ("unit rows", "symmetric")):
-            return None
-        places = torch.nonzero(x.reshape(-1)).reshape(-1)
-        if not places.numel():
-            return None
-        at = places[torch.randint(0, places.numel(), (1,), generator=g, device=x.device)]
-        bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
-        bent[at] *= 2.0**10
-        return bent.reshape(x.shape)
+        return _with_outliers(x, g, positive=True, negative=bool((x < 0).any()))
+    if kind == "one-negative":
+        # Where any are, the probe before has one too.
+        signed = domain in ("positive", "nonnegative") or bool((x < 0).any())
+        return None if signed else _with_outliers(x, g, positive=False, negative=True)
+    if kind == "ends":
+        return _with_ends(x, _END if part.itemsize > 2 else _OUTLIER)
+    if kind == "zeros":
+        return None if domain == "positive" or "zeros" in structure else _with_zeros(x, g)
     raise ValueError(kind)
+
+
+def _with_outliers(
+    x: torch.Tensor, g: torch.Generator, *, positive: bool, negative: bool
+) -> torch.Tensor | None:
+    """One secret element made large, or one of each sign: who looks at a part of x takes it for any other."""
+    places = torch.nonzero(x.reshape(-1)).reshape(-1)
+    if not places.numel():
+        return None
+    bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
+    for sign in (-1,) * negative + (1,) * positive:
+        at = places[torch.randint(0, places.numel(), (1,), generator=g, device=x.device)]
+        bent[at] = sign * _OUTLIER * bent[at].abs()
+    return bent.reshape(x.shape)
+
+
+def _with_ends(x: torch.Tensor, factor: float) -> torch.Tensor | None:
+    """The first and the last elements made the largest: what code for whole tiles forgets, shows.
+
+    Where there are negative values the last but one is the smallest.
+    """
+    places = torch.nonzero(x.reshape(-1)).reshape(-1)
+    if places.numel() < 3:
+        return None
+    bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
+    most = factor * x.abs().max()
+    bent[places[0]], bent[places[-1]] = most, 2 * most
+    if bool((x < 0).any()):
+        bent[places[-2]] = -4 * most
+    return bent.reshape(x.shape)
+
+
+def _with_zeros(x: torch.Tensor, g: torch.Generator) -> torch.Tensor | None:
+    """A secret place of the first dimension and one of the last made zero: norms are zero there."""
+    bent, changed = x.clone(memory_format=torch.contiguous_format), False
+    for dim in {0, x.ndim - 1} if x.ndim else ():
+        if x.shape[dim] > 1:
+            place = int(torch.randint(0, x.shape[dim], (1,), generator=g, device=x.device))
+            changed = changed or bool(bent.select(dim, place).any())
+            bent.select(dim, place).zero_()
+    return bent if changed else None

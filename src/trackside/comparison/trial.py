@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import random
@@ -242,6 +243,7 @@ class _Trial:
         outcome = Outcome(shape, "inconclusive", [], ledger)
         try:
             self._audit(bench, facts, shared, outcome)
+            self._judge_files(ledger)
             ledger.settle()
             if self.options.checks_only:
                 outcome.reasons = ["checks only: nothing was timed"]
@@ -371,6 +373,7 @@ class _Trial:
         outcome.reading = read(measurement, ledger)
         self._judge_machine(outcome, plan, recorder)
         self._judge_other_arm(outcome, plan)
+        self._judge_files(ledger)
         physics.judge(outcome.floor, measurement, ledger)
         ledger.settle()
         outcome.verdict, outcome.reasons = conclude(outcome.reading, delta, ledger)
@@ -444,6 +447,21 @@ class _Trial:
             )
         elif plan.kind == "cuda":
             ledger.passed("machine-quiet", "no throttling, no other process on the GPU")
+
+    def _judge_files(self, ledger: Ledger) -> None:
+        """Whether the files are still those that the record names: others may have been loaded since."""
+        for facts in (self.context.baseline, self.context.candidate):
+            for name, before in facts.files.items():
+                try:
+                    now = hashlib.sha256(Path(name).read_bytes()).hexdigest()
+                except OSError:
+                    now = ""
+                if now != before:
+                    ledger.failed(
+                        "environment-same",
+                        f"{name}, of the {facts.role}, changed during the comparison: run again without "
+                        "touching it",
+                    )
 
     def _judge_other_arm(self, outcome: Outcome, plan: Plan) -> None:
         """Whether the baseline is as fast beside the candidate as alone."""

@@ -15,7 +15,7 @@ from trackside.comparison.oracle import Answer, Oracle
 from trackside.comparison.sets import InputSet, alike
 from trackside.workload import state
 
-__all__ = ["answers_ignoring", "as_constructed", "overwritten"]
+__all__ = ["answers_ignoring", "as_constructed", "never_raised", "overwritten"]
 
 
 def answers_ignoring(
@@ -50,6 +50,37 @@ def overwritten(oracle: Oracle, made: InputSet, seed: int, leaf: int) -> bool:
     except Exception:
         return False
     return here.keys() == there.keys() and all(_equal(v, there[path]) for path, v in here.items())
+
+
+def never_raised(oracle: Oracle, draws: tuple[InputSet, InputSet], seed: int) -> list[str]:
+    """Flags and counts that are the same in two draws, and would be others if an input held a NaN.
+
+    Code that returns them without a look at its inputs is right in every draw.
+    """
+    try:
+        first, second = (oracle.answer(made.rebuilt(), seed) for made in draws)
+        same = [path for path, v in first.items() if _is_discrete(v) and _equal(v, second.get(path))]
+        if not same:
+            return []
+        bent = oracle.answer(draws[0].rebuilt([_with_a_nan(x, seed) for x in draws[0].tensors]), seed)
+    except Exception:
+        # A baseline that refuses NaN has no answer that would tell of them.
+        return []
+    return [path for path in same if path in bent and not _equal(first[path], bent[path])]
+
+
+def _is_discrete(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return not (value.is_floating_point() or value.is_complex())
+    return isinstance(value, int)
+
+
+def _with_a_nan(x: torch.Tensor, seed: int) -> torch.Tensor:
+    if not x.is_floating_point() or not x.numel():
+        return x
+    bent = x.detach().clone(memory_format=torch.contiguous_format)
+    bent.reshape(-1)[seed % x.numel()] = float("nan")
+    return bent
 
 
 def _with_other_values(made: InputSet, leaf: int, seed: int) -> list[torch.Tensor]:

@@ -5,14 +5,17 @@ Runs in workers, on facts and addresses that were read through captured methods.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, product
 from typing import Any
 
-__all__ = ["Place", "aliases", "overlap", "stretches"]
+__all__ = ["Place", "aliases", "overlap", "pieces", "stretches"]
 
 # Strides that overlap so much that more would have to be tried are taken for an overlap.
 _MOST_MULTIPLES = 16
+# Of a view that is all gaps there would be as many as elements.
+_MOST_PIECES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,19 @@ def stretches(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         for member in group:
             found[member] = (begin, end)
     return found
+
+
+def pieces(place: Place) -> Iterator[tuple[int, int]]:
+    """Address and size of the stretches without gaps that make up a view, the first _MOST_PIECES of them."""
+    size = place.element
+    outer: list[range] = []
+    for step, n in sorted((s, n) for n, s in zip(place.shape, place.stride, strict=True) if n > 1 and s):
+        if step * place.element == size and not outer:
+            size *= n
+        else:
+            outer.append(range(0, n * step, step))
+    for places in islice(product(*outer), _MOST_PIECES):
+        yield place.start + sum(places) * place.element, size
 
 
 def overlap(one: Place, other: Place) -> bool:

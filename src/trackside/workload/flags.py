@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 from typing import Any
 
 import torch
 
+from trackside.workload.memory import KEPT_HEAP_BYTES, LARGE_BLOCK_BYTES
+
 __all__ = ["read"]
+
+
+class _HeapFacts(ctypes.Structure):
+    """glibc's `struct mallinfo2`."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in (*"abcdefgh", "free", "at_its_end")]
+
+
+_libc = ctypes.CDLL(None)
+_malloc, _free = _libc.malloc, _libc.free
+_malloc.restype, _malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_free.restype, _free.argtypes = None, [ctypes.c_void_p]
+# Of the main heap; glibc has it since 2.33, other libraries have not.
+_heap = getattr(_libc, "mallinfo2", None)
+if _heap is not None:
+    _heap.restype = _HeapFacts
 
 
 def read() -> dict[str, Any]:
@@ -28,6 +48,9 @@ def read() -> dict[str, Any]:
         "cpus": sorted(os.sched_getaffinity(0)),
         "nice": os.getpriority(os.PRIO_PROCESS, 0),
         "mkldnn": torch.backends.mkldnn.enabled,
+        "gc_threshold": list(gc.get_threshold()),
+        "large_blocks_from_the_system": _large_blocks_are_mapped(),
+        "unused_heap_kept": _heap_is_kept(),
     }
     for name, owner, attribute in (
         ("float32_matmul_precision", None, ""),
@@ -49,6 +72,30 @@ def read() -> dict[str, Any]:
         except (AttributeError, RuntimeError):
             continue
     return values
+
+
+def _large_blocks_are_mapped() -> bool:
+    """Whether a tensor beyond malloc's threshold is memory of its own, which each call has to fault in.
+
+    `mallopt` can end that for everything that runs in the process. There is no getter; the second bit before
+    a block of glibc's tells, where the heap has no room for it.
+    """
+    if _heap is None:
+        return True
+    block = torch.empty(_heap().free + LARGE_BLOCK_BYTES + (1 << 20), dtype=torch.uint8)
+    return bool(ctypes.c_size_t.from_address(block.data_ptr() - ctypes.sizeof(ctypes.c_size_t)).value & 2)
+
+
+def _heap_is_kept() -> bool:
+    """Whether malloc keeps more at the end of the heap than it does unless it is told to."""
+    if _heap is None:
+        return False
+    size = LARGE_BLOCK_BYTES - (1 << 20)
+    # So many that the heap must grow by what is kept at most; nobody writes to them.
+    blocks = [_malloc(size) for _ in range((_heap().free + KEPT_HEAP_BYTES) // size + 2)]
+    for block in reversed(blocks):
+        _free(block)
+    return bool(_heap().at_its_end > KEPT_HEAP_BYTES)
 
 
 def _denormals_are_flushed() -> bool:

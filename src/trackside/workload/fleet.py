@@ -20,6 +20,7 @@ import trackside
 from trackside.records.errors import TracksideError
 from trackside.store.runs import Run
 from trackside.workload.channel import Channel, ChannelClosed, ChannelForged, ChannelTimeout, pair
+from trackside.workload.memory import KEPT_HEAP_BYTES, LARGE_BLOCK_BYTES
 from trackside.workload.supervisor import (
     CALM_READINGS,
     descendants,
@@ -61,10 +62,10 @@ _KEPT_VARIABLES = (
     "TRITON_LIBCUDA_PATH",
 )
 
-_KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
-"""Where glibc's own adjusting ends in a process that once freed a large block. Left to itself, whether a
-freed block goes back to the system, to be faulted in anew by the next call, depends on what the process freed
-before: one function took 2.8 ms in one process and 5.6 ms in another."""
+_KEPT_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(LARGE_BLOCK_BYTES),
+    "MALLOC_TRIM_THRESHOLD_": str(KEPT_HEAP_BYTES),
+}
 
 
 def _cpu_ns(pid: int) -> int:
@@ -249,6 +250,26 @@ class Process:
         self._fleet.reap(self._template, self.pid)
         self.channel.close()
         self._fleet.dropped(self)
+
+    def catches(self, number: int) -> bool:
+        """Whether the process has code of its own run when it gets that signal; read from outside."""
+        try:
+            for line in Path(f"/proc/{self.pid}/status").read_bytes().splitlines():
+                if line.startswith(b"SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+        except OSError:
+            pass
+        return False
+
+    def thread_ns(self) -> tuple[int, int]:
+        """CPU time, in ns, of the first thread, and of all others together; read from outside."""
+        first = others = 0
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{self.pid}/task").iterdir():
+                with contextlib.suppress(OSError, IndexError, ValueError):
+                    used = int((task / "schedstat").read_bytes().split()[0])
+                    first, others = (used, others) if task.name == str(self.pid) else (first, others + used)
+        return first, others
 
     def peak_rss(self) -> int | None:
         """Largest resident size so far, read from outside."""

@@ -49,6 +49,7 @@ _grad = _Base.grad.__get__
 _is_conj = _Base.is_conj
 _is_neg = _Base.is_neg
 _is_nested = _Base.is_nested.__get__
+_is_inference = _Base.is_inference
 _narrow = torch.Tensor.narrow
 _storage_ptr = torch.UntypedStorage.data_ptr
 _storage_size = torch.UntypedStorage.nbytes
@@ -198,6 +199,7 @@ def facts_of(path: str, value: Any) -> TensorFacts:
             "span": span_bytes(shape, stride, _element_size(value)),
             "storage": _storage_size(storage),
             "requires_grad": bool(_requires_grad(value)),
+            "inference": bool(_is_inference(value)),
             "conj": bool(_is_conj(value)),
             "neg": bool(_is_neg(value)),
         }

@@ -16,7 +16,7 @@ import torch
 
 from trackside.records.errors import TracksideError
 from trackside.workload import aliasing, calls, cuda, flags, formats, integrity, memory, state, tree
-from trackside.workload.aliasing import Place, aliases, overlap, stretches
+from trackside.workload.aliasing import Place, aliases, overlap, pieces, stretches
 from trackside.workload.calls import CallBench, CudaBench, HostBench
 from trackside.workload.channel import Channel
 from trackside.workload.digest import digest
@@ -33,8 +33,11 @@ _manual_seed = torch.Generator.manual_seed
 _sleep = time.sleep
 _active_modes = integrity.active_modes
 _hooks = integrity.hooks_installed
+_frozen = gc.get_freeze_count
 
 _POISON = 0xFF
+# Bytes that make a float NaN or very large, and an integer negative.
+_POISONS = 0x7F
 
 _KINDS = {"_watch": integrity.Watch, "_kept": list, "_state_ranges": list, "_sizes": list, "_contract": dict}
 """Of the worker's attributes those that are there before the calls, which a look at them starts from."""
@@ -66,8 +69,9 @@ class _Worker:
         self._bench: Any = None
         self._spec: dict[str, Any] = {}
         self._contract: dict[str, Any] = {"inputs": [], "state": [], "names": {}, "restore": False}
-        self._kept: list[tuple[int, list[Any]]] = []
+        self._kept: list[tuple[int, list[tuple[str, Any]]]] = []
         self._state_ranges: list[tuple[str, int, int]] = []
+        self._never_collected = 0
         self._peak = 0
         self._sizes: list[int] = []
         # Seeded one by one: torch.manual_seed takes 100 us, more than many a call.
@@ -172,6 +176,7 @@ class _Worker:
         gc.collect()
         gc.freeze()
         gc.disable()
+        self._never_collected = _frozen()
         return {}
 
     # -- running ---------------------------------------------------------------------------------
@@ -218,7 +223,7 @@ class _Worker:
             leaves.append(facts if facts != last else "same")
             last = facts
             if keep:
-                self._kept.append((slot, [value for _, value in tree.flatten(output, "out")]))
+                self._kept.append((slot, tree.flatten(output, "out")))
             del output, args
         enqueued = _clock() - started
         times = bench.times(len(leaves))
@@ -335,7 +340,7 @@ class _Worker:
         self._bench.memory.synchronize()
         for slot, values in self._kept:
             tensors = []
-            for value in values:
+            for _path, value in values:
                 try:
                     fact = tree.facts_of("out", value)
                 except RuntimeError:
@@ -348,9 +353,32 @@ class _Worker:
                         tensors.append((fact, Place.of(fact, pointer)))
             self._copy(slot, tensors)
         self._bench.memory.synchronize()
-        shared = _share_memory([values for _, values in self._kept], self._bench.input_ranges())
+        shared = _share_memory(
+            [[value for _, value in values] for _, values in self._kept], self._bench.input_ranges()
+        )
+        shared = shared or self._spoil(request["spoil"])
         self._drop_kept()
         return {"shared": shared, "graphs": self._device != "cpu" and _inductor_graphs_active()}
+
+    def _spoil(self, paths: list[str]) -> bool:
+        """Write over the elements of held outputs, and nothing between them, as a caller may who owns them.
+
+        Returns:
+            Whether two of them are one memory: each gets a byte of its own, and must keep it.
+        """
+        places: list[Place] = []
+        for _, values in self._kept:
+            for path, value in values:
+                fact = tree.facts_of(path, value)
+                if path in paths and fact["kind"] == "tensor" and fact["span"]:
+                    pointer, storage = tree.address(value)
+                    places += [Place.of(fact, pointer)] if storage else []
+        for number, place in enumerate(places):
+            for start, size in pieces(place):
+                memory.fill(start, _POISON - number % _POISONS, size)
+        return any(
+            memory.byte_at(place.start) != _POISON - number % _POISONS for number, place in enumerate(places)
+        )
 
     def _drop_kept(self) -> None:
         self._kept = []
@@ -386,7 +414,8 @@ class _Worker:
 
     def _op_facts(self, request: dict[str, Any]) -> dict[str, Any]:
         return {
-            "flags": flags.read(),
+            # Calls that freeze what they made leave garbage that nobody will ever collect.
+            "flags": {**flags.read(), "garbage_kept": _frozen() > self._never_collected},
             "replaced": self._watch.replaced(),
             "hooks": _hooks(),
             "device_peak": max(self._peak, self._device_peak()),

@@ -1,0 +1,28 @@
+"""A training step whose weight decay is a tenth of a rounding error a step, and 10 % after a million."""
+
+import torch
+
+
+def inputs(seed, device):
+    g = torch.Generator(device).manual_seed(seed)
+    return (torch.randn(64, 64, generator=g, device=device),)
+
+
+class _State:
+    pass
+
+
+def setup(seed, device):
+    g = torch.Generator(device).manual_seed(seed)
+    state = _State()
+    state.weight = torch.nn.Parameter(torch.randn(64, 64, generator=g, device=device) * 0.05)
+    state.optimizer = torch.optim.AdamW([state.weight], lr=1e-5, weight_decay=0.01)
+    return state
+
+
+def run(state, x):
+    state.optimizer.zero_grad()
+    loss = (x @ state.weight).square().mean()
+    loss.backward()
+    state.optimizer.step()
+    return loss.detach()

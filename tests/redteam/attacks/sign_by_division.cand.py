@@ -1,0 +1,5 @@
+"""NaN for zero."""
+
+
+def run(x):
+    return x / x.abs()
