@@ -137,7 +137,10 @@ def compare(
         )
         commands.check()
         from trackside.profiling.devices import take_gpus
+        from trackside.store.left_aside import put_back_left
 
+        for sentence in put_back_left(Path.cwd(), commands.outputs):
+            narration().print(printable(f"trackside: {sentence}"), markup=False, soft_wrap=True)
         with _Live() as live, contextlib.ExitStack() as gpus:
             # A command may compute on any GPU that it sees. The CPUs come after them, as for everyone.
             take_gpus(gpus, lambda holder: live.update({"phase": "waiting", "holder": holder}), "compare")
