@@ -331,7 +331,7 @@ def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:
     from trackside.store.files import store_errors
     from trackside.store.files import write_json as write_file
 
-    with store_errors(out, "write"):
+    with store_errors(out, "write", "give another --out"):
         if out.suffix.lower() in (".html", ".htm"):
             write_report(document, out)
             return out
