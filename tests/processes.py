@@ -14,10 +14,11 @@ _HOLDER = """
 import os, sys
 from pathlib import Path
 from trackside.store.lock import DeviceLock
-key, folder, cpus = sys.argv[1:]
+key, folder, cpus, shared = sys.argv[1:]
 if cpus:
     os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
-with DeviceLock(key, False, verb="compare", folder=Path(folder) if folder else None):
+options = {"shared": True} if shared else {}
+with DeviceLock(key, False, verb="compare", folder=Path(folder) if folder else None, **options):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -25,10 +26,11 @@ with DeviceLock(key, False, verb="compare", folder=Path(folder) if folder else N
 
 @contextmanager
 def holding_process(
-    key: str, folder: Path | None = None, cpus: Iterable[int] = ()
+    key: str, folder: Path | None = None, cpus: Iterable[int] = (), *, shared: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that holds a device until it is killed or reads a line."""
-    command = [sys.executable, "-c", _HOLDER, key, str(folder or ""), ",".join(map(str, cpus))]
+    chosen = ",".join(map(str, cpus))
+    command = [sys.executable, "-c", _HOLDER, key, str(folder or ""), chosen, "shared" if shared else ""]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"

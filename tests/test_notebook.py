@@ -11,8 +11,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.processes import holding_process
 
 from trackside import notebook
+from trackside.records.errors import TracksideError
+from trackside.store.lock import DeviceLock
 
 # Most of it the import of torch, and more than once: a busy machine takes minutes.
 pytestmark = pytest.mark.timeout(300)
@@ -115,6 +118,7 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         env={
             "PATH": "/usr/bin",
             "TRACKSIDE_HOME": str(folder / "home"),
+            "TRACKSIDE_LOCKS": str(folder / "locks"),
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             "OMP_NUM_THREADS": "1",
         },
@@ -193,3 +197,87 @@ def test_a_block_inside_the_program_s_own_profiler_runs_and_says_that_it_saw_not
     record = blocks.records["inside"]
     assert record["lines"] == []
     assert any("a profiler of its own" in one["effect"] for one in record["trust"])
+
+
+# -- others that measure -------------------------------------------------------------------------------------
+
+# Neither of them imports torch, which the devices do not depend on.
+CELL = """
+import sys, trackside
+from trackside import notebook
+notebook._PATIENCE_S = float(sys.argv[1])
+with trackside.profile() as profile:
+    print("begun", flush=True)
+    sys.stdin.readline()
+print([one.effect for one in profile.record.trust if one.what.startswith("others may")])
+"""
+NESTED = """
+import trackside
+with trackside.profile() as outer:
+    with trackside.profile() as inner:
+        pass
+    try:
+        trackside.compare("a.py", "a.py", quick=True, budget=5)
+    except trackside.records.errors.TracksideError as error:
+        print(error.kind, error.message)
+records = [outer.record, inner.record]
+trust = [[one.effect for one in each.trust if one.what.startswith("others")] for each in records]
+print(len(trust[0]), *trust[1])
+"""
+
+
+def cell(folder: Path, source: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+    place = {"TRACKSIDE_HOME": str(folder / "home"), "TRACKSIDE_LOCKS": str(folder / "locks")}
+    (folder / "locks").mkdir(mode=0o700, exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", source, *words],
+        env=os.environ | place | variables,
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_block_has_its_devices_for_itself_and_waits_for_them(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir(mode=0o700)
+    with holding_process("cpu", tmp_path / "locks") as holder:
+        process = cell(tmp_path, CELL, "100")
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == f"waiting: compare (process {holder.pid}) measures on this device\n"
+        assert not (tmp_path / "home").exists()
+    assert process.stdout.readline() == "begun\n"
+    with pytest.raises(TracksideError, match=f"process {process.pid} .trackside profile"):
+        DeviceLock("cpu", False, folder=tmp_path / "locks").__enter__()
+    out, err = process.communicate("\n", timeout=60)
+    assert (out, process.returncode) == ("[]\n", 0), err
+    with DeviceLock("cpu", False, folder=tmp_path / "locks"):
+        pass
+
+
+def test_a_block_does_not_wait_for_ever_and_then_says_who_was_there(tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir(mode=0o700)
+    with holding_process("cpu", tmp_path / "locks") as holder:
+        out, err = cell(tmp_path, CELL, "0.5").communicate("\n", timeout=60)
+    assert f"cpu is in use by process {holder.pid} (trackside compare)" in out, err
+
+
+def test_ranks_of_torchrun_do_not_wait_for_each_other_in_their_blocks(tmp_path: Path) -> None:
+    ranks = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1", "TORCHELASTIC_RUN_ID": "x"}
+    both = [cell(tmp_path, CELL, "100", RANK=str(number), **ranks) for number in range(2)]
+    for one in both:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "begun\n"
+    assert [one.communicate("\n", timeout=60)[0] for one in both] == ["[]\n"] * 2
+
+
+def test_a_block_inside_a_block_is_measured_and_a_comparison_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def inputs(seed, device): return ()\ndef run(): return 1\n")
+    process = cell(tmp_path, NESTED)
+    out, err = process.communicate(timeout=100)
+    refused, trust = out.splitlines()
+    assert refused.startswith(f"busy cpu is in use by process {process.pid} (trackside profile)"), err
+    assert trust.startswith("0 it was measured all the same: cpu is in use by process")

@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import html
+import logging
 import os
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from trackside.diagnose.examine import examine
 from trackside.machine.facts import facts, gpu_numbered
 from trackside.machine.telemetry import Recorder
 from trackside.profiling.capture import Capture, is_users
 from trackside.profiling.captured import read_capture
+from trackside.profiling.devices import take_devices
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
+from trackside.profiling.ranks import rank_here
 from trackside.profiling.record import RunFacts, build_record
 from trackside.profiling.session import SAMPLES_A_SECOND, disturbances, environment, stored_ceilings
 from trackside.profiling.windows import Limits
-from trackside.records.profile import ProgramEnd
+from trackside.records.errors import TracksideError, printable
+from trackside.records.profile import ProgramEnd, Trust
 from trackside.report.profile_run import keep_profile
+from trackside.store.lock_holders import holder_named
 from trackside.store.runs import RunStore
 
 if TYPE_CHECKING:
@@ -33,12 +40,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Block"]
 
+_log = logging.getLogger("trackside")
+
+# A comparison takes a minute, and a bit; a collective that waits for this process gives up after ten.
+_PATIENCE_S = 120.0
+
 
 class Block:
     """Watches what runs between its beginning and its end, as `trackside profile` watches a program.
 
     A block of many steps has them untraced, traced and line by line, one after the other. One that is over
     before is traced as a whole, with its lines, and has no untraced times.
+
+    It waits for others that measure on its devices, and keeps them off until it is over; but it is part of a
+    program, which may have processes that wait for this one. So after two minutes it begins all the same, and
+    the record says with whom.
 
     Attributes:
         record: once the block is over, where its time went.
@@ -53,6 +69,13 @@ class Block:
 
     def __enter__(self) -> Self:
         self._machine = facts()
+        with ExitStack() as devices:
+            self._beside = _take_devices(devices)
+            self._begin()
+            self._devices = devices.pop_all()
+        return self
+
+    def _begin(self) -> None:
         self._run = self._store.new_run("profile")
         place = self._run.folder / "capture"
         place.mkdir()
@@ -63,11 +86,14 @@ class Block:
         self._recorder.start()
         self._started, self._began = datetime.now(UTC), time.monotonic()
         self._forget = when_imported("torch", self._capture.begin)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with self._devices:
+            self._end(kind)
+
+    def _end(self, kind: type[BaseException] | None) -> None:
         self._capture.finish()
         # A program that imports torch later does so without us.
         self._forget()
@@ -87,7 +113,7 @@ class Block:
             telemetry=telemetry.to_record(),
             ceilings=stored_ceilings(self._machine, self._store.root),
             options={name: value for name, value in asdict(self._limits).items() if value is not None},
-            trust=disturbances(telemetry, captured),
+            trust=[*self._beside, *disturbances(telemetry, captured)],
         )
         found = examine(captured, run)
         self.record = build_record(
@@ -96,6 +122,8 @@ class Block:
             found.findings,
             found.together,
         )
+        # The rules have timed their fixes.
+        self._devices.close()
         keep_profile(self.record.to_dict(), self._store, self._run, captured)
         self.folder = self._run.folder
 
@@ -116,6 +144,25 @@ class Block:
             return html.escape(str(self))
         page = html.escape((self.folder / "report.html").read_text(encoding="utf-8"), quote=True)
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 50em; border: 0"></iframe>'
+
+
+def _take_devices(stack: ExitStack) -> list[Trust]:
+    """Keeps others off the devices, as `trackside profile` does; what the record must say where it cannot."""
+    rank = rank_here(os.environ)
+    if rank is not None and not rank.speaks_for_machine:
+        # The first one here has them for all: they would wait for each other.
+        return []
+    try:
+        take_devices(stack, _say_waiting, wait=_PATIENCE_S)
+    except TracksideError as error:
+        effect = f"it was measured all the same: {error.message}"
+        return [Trust(what="others may have measured at the same time", effect=effect, remedy=error.remedy)]
+    return []
+
+
+def _say_waiting(holder: Mapping[str, Any]) -> None:
+    # By way of logging, which puts it on stderr unless the program has other wishes.
+    _log.warning("waiting: %s measures on this device", printable(holder_named(holder)))
 
 
 def _command() -> list[str]:

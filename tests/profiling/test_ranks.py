@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.processes import until
+from tests.processes import holding_process, until
 from tests.profiling.torchrun import TRAINING, Torchrun
 
 from trackside.profiling.captured import Captured
@@ -685,3 +685,74 @@ def test_counters_are_refused_on_ranks_before_anything_runs(tmp_path: Path) -> N
     assert done.returncode == 3
     assert "one of 2 ranks cannot do so alone" in done.stderr
     assert done.stdout == ""
+
+
+# -- waiting for the devices ---------------------------------------------------------------------------------
+
+
+class Ticks:
+    """A clock that moves by sleeping only, and does something at the n-th sleep."""
+
+    def __init__(self, deeds: dict[int, Callable[[], object]] | None = None) -> None:
+        self.now, self.sleeps, self.deeds = 0.0, 0, deeds or {}
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps += 1
+        if deed := self.deeds.get(self.sleeps):
+            deed()
+
+
+def test_a_rank_begins_when_the_first_has_the_devices_however_long_that_takes(tmp_path: Path) -> None:
+    first = joined(tmp_path, rank(0))
+    ticks = Ticks({5000: first.begin})
+    joined(tmp_path, rank(1), lambda: ticks.now).await_first(ticks.sleep)
+    assert ticks.sleeps == 5000
+
+
+def test_a_first_rank_that_comes_late_is_waited_for_and_one_that_died_or_never_comes_is_not(
+    tmp_path: Path,
+) -> None:
+    late = Meeting(tmp_path, rank(0))
+    ticks = Ticks({20: lambda: late.join(RunStore(tmp_path)), 300: late.begin})
+    joined(tmp_path, rank(1), lambda: ticks.now).await_first(ticks.sleep)
+    assert ticks.sleeps == 300
+    late.close()
+    assert 10 <= patience(tmp_path) < 11
+    gone(tmp_path, 0)
+    assert 10 <= patience(tmp_path) < 11
+
+
+def patience(root: Path) -> float:
+    """How long the second rank waits for the first."""
+    ticks = Ticks()
+    joined(root, rank(1), lambda: ticks.now).await_first(ticks.sleep)
+    return ticks.now
+
+
+def test_a_rank_on_another_machine_does_not_wait_for_the_first(tmp_path: Path) -> None:
+    ticks = Ticks()
+    joined(tmp_path, rank(2, 4, 2), lambda: ticks.now).await_first(ticks.sleep)
+    assert ticks.sleeps == 0
+
+
+@pytest.mark.timeout(180)
+def test_no_rank_begins_while_another_measures_and_then_all_do(
+    start: Callable[..., Torchrun], tmp_path: Path
+) -> None:
+    marked = "import os, pathlib; pathlib.Path('began-' + os.environ['RANK']).touch()\n" + TRAINING
+    locks = tmp_path / "locks"
+    locks.mkdir(mode=0o700)
+    with holding_process("cpu", locks) as holder:
+        ran = start("train.py", "10", source=marked, locks=locks)
+        assert ran.process.stderr is not None
+        waiting = next(line for line in ran.process.stderr if "waiting" in line)
+        assert f"waiting: compare (process {holder.pid}) measures" in waiting
+        until(lambda: len([*ran.home.glob("ranks/*/rank-*/here.json")]) == 2, "both are here")
+        # A program that may begin does so at once.
+        time.sleep(2)
+        assert not [*tmp_path.glob("began-*")]
+    code, out, err = ran.end()
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["rank 0 begins", "rank 0 is done", "rank 1 begins", "rank 1 is done"]
+    assert [one["rank"] for one in ran.record["ranks"]] == [0, 1]

@@ -52,7 +52,14 @@ dist.destroy_process_group()
 class Torchrun:
     """One start of torchrun in a folder of its own, with a store there."""
 
-    def __init__(self, folder: Path, *words: str, source: str = TRAINING, name: str = "train.py") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        source: str = TRAINING,
+        name: str = "train.py",
+        locks: Path | None = None,
+    ) -> None:
         self.folder, self.home = folder, folder / "home"
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(dedent(source))
@@ -63,7 +70,7 @@ class Torchrun:
             env=plain
             | {"TRACKSIDE_HOME": str(self.home), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
             # One for each, so that two run at once.
-            | {"TRACKSIDE_LOCKS": str(folder / f"locks-{secrets.token_hex(4)}")},
+            | {"TRACKSIDE_LOCKS": str(locks or folder / f"locks-{secrets.token_hex(4)}")},
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

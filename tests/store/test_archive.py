@@ -505,3 +505,9 @@ def test_a_place_in_the_order_of_another_store_does_not_hide_later_runs(
     assert store.resolve("last") == RUN
     run = store.new_run("lap")
     assert store.resolve("last") == run.id
+
+
+def test_a_folder_is_no_archive_and_the_way_to_its_runs_is_told(store: RunStore, tmp_path: Path) -> None:
+    with pytest.raises(TracksideError, match="is a folder; needed: a file") as caught:
+        import_runs(store, tmp_path)
+    assert f"TRACKSIDE_HOME={tmp_path} trackside runs list" in caught.value.remedy

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +18,11 @@ from tests.processes import holding_process
 from trackside.records.errors import TracksideError
 from trackside.store import lock as lock_module
 from trackside.store.lock import DeviceLock, gpu_key
+from trackside.store.lock_holders import holder_named, holders_in
+
+# One CPU of each core that this process may run on.
+CORES = sorted({lock_module._core(cpu): cpu for cpu in sorted(os.sched_getaffinity(0), reverse=True)}.items())
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
 
 
 class Patience:
@@ -47,8 +53,8 @@ def test_a_held_device_is_busy_and_the_holder_is_named(tmp_path: Path) -> None:
 
 def test_another_device_is_free(tmp_path: Path) -> None:
     with holding_process("cpu", tmp_path), DeviceLock("gpu-GPU-1234", False, folder=tmp_path):
-        held = {path.name for path in tmp_path.glob("*.lock") if path.read_bytes()}
-        assert held == {"cpu.lock", "gpu-GPU-1234.lock"}
+        held = sorted(part for holder in holders_in(tmp_path) for part in holder["parts"])
+        assert held == [*(f"cpu-{core}" for core, _ in CORES), "gpu-GPU-1234"]
 
 
 def test_death_of_the_holder_frees_the_device(tmp_path: Path) -> None:
@@ -56,7 +62,8 @@ def test_death_of_the_holder_frees_the_device(tmp_path: Path) -> None:
         holder.kill()
         holder.wait()
         with DeviceLock("cpu", False, folder=tmp_path):
-            assert str(os.getpid()).encode() in (tmp_path / "cpu.lock").read_bytes()
+            assert [found["pid"] for found in holders_in(tmp_path)] == [os.getpid()]
+            assert len([*tmp_path.glob("holder-*")]) == 1, "the note of the dead one is gone"
 
 
 def test_leaving_the_block_frees_the_device_even_by_exception(tmp_path: Path) -> None:
@@ -64,7 +71,7 @@ def test_leaving_the_block_frees_the_device_even_by_exception(tmp_path: Path) ->
         raise KeyError
     with DeviceLock("cpu", False, folder=tmp_path):
         pass
-    assert (tmp_path / "cpu.lock").read_bytes() == b""
+    assert not [*tmp_path.glob("holder-*")]
 
 
 def test_waiting_tells_who_holds_the_device_once_and_then_gets_it(tmp_path: Path) -> None:
@@ -102,20 +109,22 @@ def test_a_lock_file_that_a_cleaner_removed_binds_nobody(
 
     def remove_then_lock(descriptor: int, operation: int) -> None:
         if not calls:
-            (tmp_path / "cpu.lock").unlink()
+            (tmp_path / "gpu-1.lock").unlink()
         calls.append(operation)
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", remove_then_lock)
-    with DeviceLock("cpu", False, folder=tmp_path):
-        assert len(calls) == 2
-        with pytest.raises(TracksideError), DeviceLock("cpu", False, folder=tmp_path):
+    with DeviceLock("gpu-1", False, folder=tmp_path):
+        assert len([one for one in calls if one & fcntl.LOCK_NB]) == 2
+        with pytest.raises(TracksideError), DeviceLock("gpu-1", False, folder=tmp_path):
             pass
 
 
-def test_garbage_in_the_lock_file_is_no_obstacle(tmp_path: Path) -> None:
+@pytest.mark.parametrize("garbage", ["", "[1", "[]", '{"parts": "cpu"}', '"\ud800"'])
+def test_garbage_in_a_note_is_no_obstacle(tmp_path: Path, garbage: str) -> None:
     with holding_process("cpu", tmp_path):
-        (tmp_path / "cpu.lock").write_text("[1")
+        (note,) = tmp_path.glob("holder-*")
+        note.write_bytes(garbage.encode("utf-8", "surrogatepass"))
         with (
             pytest.raises(TracksideError, match="by another process"),
             DeviceLock("cpu", False, folder=tmp_path),
@@ -126,8 +135,8 @@ def test_garbage_in_the_lock_file_is_no_obstacle(tmp_path: Path) -> None:
 def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / "cpu.lock").symlink_to(victim)
-    with pytest.raises(TracksideError, match="cannot open the lock"), DeviceLock("cpu", folder=tmp_path):
+    (tmp_path / "gpu-1.lock").symlink_to(victim)
+    with pytest.raises(TracksideError, match="cannot open the lock"), DeviceLock("gpu-1", folder=tmp_path):
         pass
     assert victim.read_text() == "precious"
 
@@ -149,23 +158,24 @@ def open_descriptors() -> set[str]:
 
 def test_a_note_that_cannot_be_written_does_not_keep_the_device_from_its_holder(tmp_path: Path) -> None:
     with limited(resource.RLIMIT_FSIZE, 0), DeviceLock("cpu", False, folder=tmp_path):
-        assert (tmp_path / "cpu.lock").read_bytes() == b""
+        assert [note.read_bytes() for note in tmp_path.glob("holder-*")] == [b""]
         with pytest.raises(TracksideError, match="another process"), DeviceLock("cpu", 0, folder=tmp_path):
             pass
     with DeviceLock("cpu", False, folder=tmp_path):
         pass
 
 
-def test_a_note_that_cannot_be_erased_does_not_spoil_the_end_of_the_work(
+def test_a_note_that_cannot_be_removed_does_not_spoil_the_end_of_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(descriptor: int, length: int) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with DeviceLock("cpu", False, folder=tmp_path):
-        monkeypatch.setattr(os, "ftruncate", refuse)
+        monkeypatch.setattr(Path, "unlink", refuse)
     monkeypatch.undo()
-    assert (tmp_path / "cpu.lock").read_bytes(), "else nothing was left to erase"
+    assert [*tmp_path.glob("holder-*")], "else nothing was left to remove"
+    assert holders_in(tmp_path) == [], "it is nobody's any more"
     with DeviceLock("cpu", False, folder=tmp_path) as again:
         assert again.key == "cpu"
 
@@ -207,9 +217,10 @@ def test_the_remedy_fits_what_was_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert remedy(folder=tmp_path / "absent") == f"create the folder {tmp_path / 'absent'}"
     with limited(resource.RLIMIT_NOFILE, 0):
         assert "ulimit -n" in remedy()
-    (tmp_path / "cpu.lock").mkdir()
-    assert remedy() == f"delete {tmp_path / 'cpu.lock'} or make it yours"
-    assert remedy(errno.EACCES) == f"delete {tmp_path / 'cpu.lock'} or make it yours"
+    first = tmp_path / f"cpu-{CORES[0][0]}.lock"
+    first.mkdir()
+    assert remedy() == f"delete {first} or make it yours"
+    assert remedy(errno.EACCES) == f"delete {first} or make it yours"
 
 
 def test_without_a_place_for_locks_the_remedy_is_for_the_first_place(
@@ -264,11 +275,6 @@ def test_measurements_on_several_gpus_run_side_by_side_one_on_each(tmp_path: Pat
                 pass
 
 
-# One CPU of each core that this process may run on.
-CORES = sorted({lock_module._core(cpu): cpu for cpu in sorted(os.sched_getaffinity(0), reverse=True)}.items())
-needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
-
-
 @needs_two_cores
 def test_disjoint_sets_of_cpus_measure_side_by_side_and_overlapping_ones_wait(tmp_path: Path) -> None:
     (_, first), (_, second), *_ = CORES
@@ -301,11 +307,8 @@ def busy_on(cpus: set[int], busy: Callable[[], bool]) -> bool:
 
 
 @needs_two_cores
-def test_a_set_that_is_refused_in_the_middle_gives_back_what_it_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_that_is_refused_in_the_middle_gives_back_what_it_had(tmp_path: Path) -> None:
     (first, _), (second, _), *_ = CORES
-    monkeypatch.setattr(os, "cpu_count", lambda: len(os.sched_getaffinity(0)) + 1)
     with holding_process(f"cpu-{second}", tmp_path):
         before = open_descriptors()
         with pytest.raises(TracksideError, match="cpu is in use"), DeviceLock("cpu", False, folder=tmp_path):
@@ -386,22 +389,11 @@ def test_a_fork_of_the_holder_neither_keeps_the_device_nor_gives_it_back(tmp_pat
         with lock:
             forks.enter_context(fork(lambda: None))
             forks.enter_context(fork(lambda: lock.__exit__(None, None, None)))
-            assert str(os.getpid()).encode() in (tmp_path / "cpu.lock").read_bytes()
+            assert [found["pid"] for found in holders_in(tmp_path)] == [os.getpid()]
             with pytest.raises(TracksideError, match="is in use"), DeviceLock("cpu", False, folder=tmp_path):
                 pass
         with DeviceLock("cpu", False, folder=tmp_path):
             pass
-
-
-def test_the_note_of_another_process_with_the_same_number_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Containers that share a place for locks have numbers of their own."""
-    monkeypatch.setattr(os, "cpu_count", lambda: len(os.sched_getaffinity(0)) + 1)
-    other = b'{"pid": %d, "process": "another"}' % os.getpid()
-    with DeviceLock("cpu", False, folder=tmp_path):
-        (tmp_path / "cpu.lock").write_bytes(other)
-    assert (tmp_path / "cpu.lock").read_bytes() == other
 
 
 def test_threads_of_one_core_are_one_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,7 +402,6 @@ def test_threads_of_one_core_are_one_device(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
         (tmp_path / f"cpu{cpu}" / "topology" / "thread_siblings_list").write_text(siblings + "\n")
     monkeypatch.setattr(lock_module, "_CPUS", tmp_path)
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
 
     def on(*cpus: int) -> DeviceLock:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cpus))
@@ -433,9 +424,163 @@ def test_containers_that_share_a_device_can_name_a_common_place(
 ) -> None:
     monkeypatch.setenv("TRACKSIDE_LOCKS", str(tmp_path / "locks"))
     with DeviceLock("cpu", False):
-        assert (tmp_path / "locks" / "cpu.lock").exists()
+        assert {f"cpu-{core}.lock" for core, _ in CORES} <= set(os.listdir(tmp_path / "locks"))
         with pytest.raises(TracksideError), DeviceLock("cpu", False):
             pass
     (tmp_path / "locks").chmod(0o777)
     with pytest.raises(TracksideError, match="others can write to it"):
         DeviceLock("cpu").__enter__()
+
+
+# -- shared devices ------------------------------------------------------------------------------------------
+
+
+def test_those_who_share_a_device_have_it_together_and_keep_others_off(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    with (
+        holding_process("cpu", tmp_path, shared=True) as first,
+        holding_process("cpu", tmp_path, shared=True) as second,
+    ):
+        with pytest.raises(TracksideError) as caught, DeviceLock("cpu", False, folder=tmp_path):
+            pass
+        for holder in (first, second):
+            assert f"process {holder.pid} (trackside" in caught.value.message
+        patience = Patience({2: lambda: end(second), 4: lambda: end(first)})
+        with DeviceLock(
+            "cpu", True, seen.append, folder=tmp_path, clock=patience.clock, sleep=patience.sleep
+        ):
+            assert patience.sleeps == 4
+    assert [(one["pid"], one["more"]) for one in seen] in (
+        [(first.pid, 1), (first.pid, 0)],
+        [(second.pid, 1), (first.pid, 0)],
+    )
+    assert holder_named(seen[0]).endswith(" and 1 more")
+    with (
+        holding_process("cpu", tmp_path),
+        pytest.raises(TracksideError, match="in use"),
+        DeviceLock("cpu", False, shared=True, folder=tmp_path),
+    ):
+        pass
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+@needs_two_cores
+def test_who_shares_all_cpus_excludes_a_measurement_on_some_of_them(tmp_path: Path) -> None:
+    with (
+        holding_process("cpu", tmp_path, cpus={CORES[1][1]}),
+        pytest.raises(TracksideError, match="in use"),
+        DeviceLock("cpu", False, shared=True, folder=tmp_path),
+    ):
+        pass
+
+
+# -- below a holder ------------------------------------------------------------------------------------------
+
+WIDER = (
+    "import os, sys; from pathlib import Path; from trackside.store import lock\n"
+    "lock._BELOW_S = float(sys.argv[2])\n"
+    "os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[3:]})\n"
+    "said = lambda holder: print('waits', flush=True)\n"
+    "try:\n"
+    "    with lock.DeviceLock('cpu', True, said, folder=Path(sys.argv[1])): print('went ahead')\n"
+    "except lock.TracksideError as error: sys.exit(f'{error.message}; {error.remedy}')\n"
+)
+
+
+@needs_two_cores
+@pytest.mark.timeout(60)
+def test_what_widens_its_cpus_below_a_holder_waits_for_the_others_there_and_not_for_its_holder(
+    tmp_path: Path,
+) -> None:
+    (_, first), (_, second), *_ = CORES
+    words = [sys.executable, "-c", WIDER, str(tmp_path), "50", str(first), str(second)]
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {first})
+    try:
+        with DeviceLock("cpu", False, folder=tmp_path):
+            done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+            assert done.stdout == "went ahead\n", done.stderr
+            with holding_process("cpu", tmp_path, cpus={second}) as stranger:
+                child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+                try:
+                    assert child.stdout is not None
+                    assert child.stdout.readline() == "waits\n"
+                    end(stranger)
+                    assert child.communicate(timeout=30) == ("went ahead\n", None)
+                finally:
+                    child.kill()
+                    child.wait()
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@needs_two_cores
+@pytest.mark.timeout(60)
+def test_two_holders_whose_children_want_what_the_other_has_do_not_wait_for_ever(tmp_path: Path) -> None:
+    cpus = [cpu for _, cpu in CORES[:2]]
+    outer = (
+        "import os, subprocess, sys; from pathlib import Path; from trackside.store.lock import DeviceLock\n"
+        "os.sched_setaffinity(0, {int(sys.argv[1])})\n"
+        "with DeviceLock('cpu', True, folder=Path(sys.argv[2])):\n"
+        "    print('held', flush=True); sys.stdin.readline()\n"
+        "    sys.exit(subprocess.run(sys.argv[3:]).returncode)\n"
+    )
+    wider = [sys.executable, "-c", WIDER, str(tmp_path), "1", *map(str, cpus)]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", outer, str(cpu), str(tmp_path), *wider],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for cpu in cpus
+    ]
+    try:
+        for one in both:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "held\n"
+        for one in both:
+            assert one.stdin is not None
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        said = [one.communicate(timeout=40) for one in both]
+    finally:
+        for one in both:
+            one.kill()
+    refused = [err for _, err in said if "is in use" in err]
+    assert refused, "one of them at least cannot have both"
+    assert all("start this measurement by itself" in err or "went ahead" in out for out, err in said), said
+
+
+@pytest.mark.timeout(20)
+def test_a_thread_does_not_wait_for_itself(tmp_path: Path) -> None:
+    """`with trackside.profile():` around `trackside.compare` would never end."""
+    with DeviceLock("cpu", verb="profile", folder=tmp_path):
+        with pytest.raises(TracksideError, match=r"\(trackside profile\) since .*this very thread") as caught:
+            DeviceLock("cpu", folder=tmp_path).__enter__()
+        assert caught.value.kind == "busy"
+        got = threading.Event()
+
+        def wait() -> None:
+            with DeviceLock("cpu", folder=tmp_path):
+                got.set()
+
+        other = threading.Thread(target=wait)
+        other.start()
+        assert not got.wait(0.3), "another thread waits its turn"
+    other.join()
+    assert got.is_set()
+
+
+def test_a_note_that_was_just_begun_is_left_to_its_holder_and_an_old_one_is_removed(tmp_path: Path) -> None:
+    fresh, old = (tmp_path / f"holder-{name}.json" for name in ("fresh", "old"))
+    for note in (fresh, old):
+        note.touch()
+    os.utime(old, (0, 0))
+    assert holders_in(tmp_path) == []
+    assert (fresh.exists(), old.exists()) == (True, False)

@@ -180,3 +180,23 @@ def test_what_a_link_in_the_place_of_a_run_leads_to_is_not_deleted(store: RunSto
     assert len(remove(store, named(store, [run.id]))) == 1
     assert list(store.runs.iterdir()) == []
     assert (tmp_path / "moved" / "record.json").exists()
+
+
+def test_a_run_that_was_started_after_a_young_one_is_not_old_whatever_its_clock_said(tmp_path: Path) -> None:
+    now = NOON_NS + 40 * DAY_NS
+    # An old one, a young one, and the last with a clock that was set back by a month.
+    starts = iter([NOON_NS, now - DAY_NS, now - 35 * DAY_NS])
+    store = RunStore(tmp_path / "store", clock=lambda: next(starts))
+    runs = [write(store).id for _ in range(3)]
+    assert store.resolve("last") == runs[2]
+    old = Retention(before_ns=now - 7 * DAY_NS)
+    assert ids(chosen(store, old, lambda: now)) == runs[:1]
+
+
+def test_a_run_with_a_clock_that_was_ahead_does_not_keep_the_old_ones_after_it(tmp_path: Path) -> None:
+    now = NOON_NS + 40 * DAY_NS
+    starts = iter([now + 900 * DAY_NS, NOON_NS, now - DAY_NS])
+    store = RunStore(tmp_path / "store", clock=lambda: next(starts))
+    runs = [write(store).id for _ in range(3)]
+    old = Retention(before_ns=now - 7 * DAY_NS)
+    assert ids(chosen(store, old, lambda: now)) == [runs[1]]

@@ -1,5 +1,6 @@
 """The run store: ids, write-once records, references, and what a kill at any moment leaves behind."""
 
+import errno
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from trackside.records.errors import TracksideError
+from trackside.store.files import store_errors
 from trackside.store.runs import RunStore
 
 # 2026-11-15 14:30:12 UTC
@@ -383,3 +385,32 @@ def test_a_run_that_a_full_disk_refuses_leaves_nothing_behind(tmp_path: Path) ->
     assert not new.exists()
     RunStore(new).new_run("machine")
     assert (new / ".gitignore").read_text() == "*\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOSPC, "free some space there, or"),
+        (errno.EROFS, "make it writable for you, or"),
+        (errno.ENOTDIR, "see that all of its path up to there are folders, or"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EIO, "a sound disk"),
+    ],
+)
+def test_the_remedy_is_for_what_was_refused(number: int, told: str) -> None:
+    for elsewhere in ({}, {"elsewhere": "give another --out"}):
+        with pytest.raises(TracksideError) as caught, store_errors(Path("place"), "write", **elsewhere):
+            raise OSError(number, os.strerror(number))
+        assert told in caught.value.remedy
+        assert caught.value.remedy.endswith(
+            elsewhere.get("elsewhere", "set TRACKSIDE_HOME to another folder")
+        )
+        assert caught.value.message == f"cannot write place: {os.strerror(number)}"
+
+
+def test_a_run_without_a_record_says_which_file_to_restore(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "store")
+    run = store.new_run("lap")
+    with pytest.raises(TracksideError, match="has no record") as caught:
+        store.load(run.id)
+    assert f"restore {run.folder / 'record.json'} from a copy" in caught.value.remedy

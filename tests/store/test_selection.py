@@ -134,3 +134,10 @@ def test_a_run_must_fit_all_of_a_filter(wanted: RunFilter, fits: bool) -> None:
     assert wanted.fits(entry) is fits
     if wanted.about is not None:
         assert not wanted.fits(entry._replace(about=None))
+
+
+def test_what_looks_like_no_id_is_answered_with_the_newest() -> None:
+    known = ["p-20261118-055350-48f7", "c-20261119-000000-0000", "z-20261101-000000-0000"]
+    with pytest.raises(TracksideError, match="the newest by its name: c-20261119-000000-0000") as caught:
+        run_with_id("nosuch", known, "/store")
+    assert caught.value.kind == "not-found"

@@ -11,7 +11,8 @@ from tests.suite.projects import BASELINE, RIGHT
 from trackside.machine.samplers import Column, ForeignProcess
 from trackside.machine.telemetry import Telemetry
 from trackside.records.errors import TracksideError
-from trackside.suite.pace import PaceOptions, _disturbed, measure_pace
+from trackside.suite.pace import _disturbed, measure_pace
+from trackside.suite.suite_file import Entry
 
 WORK = """\
 import torch
@@ -26,6 +27,10 @@ def run(x):
 """
 
 
+def accepted(file: Path, budget: float) -> Entry:
+    return Entry("work", "accepted", file, file, file.with_name("base.py"), budget=budget)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_three_times_the_work_is_about_three_times_the_pace_at_each_shape(
@@ -38,7 +43,7 @@ def test_three_times_the_work_is_about_three_times_the_pace_at_each_shape(
     for times in (4, 12):
         path = tmp_path / f"work{times}.py"
         path.write_text(WORK.format(shapes="128, 256", times=times))
-        pace = measure_pace(PaceOptions(path, tmp_path / "base.py", budget=14))
+        pace = measure_pace(accepted(path, 14))
         assert [shape.shape for shape in pace.shapes] == [128, 256]
         assert all(len(shape.log_ratios) >= 6 and shape.quads >= 36 for shape in pace.shapes)
         middles[times] = [median(shape.log_ratios) for shape in pace.shapes]
@@ -58,7 +63,7 @@ def test_a_file_that_is_no_workload_is_an_error_with_its_reason(
     (tmp_path / "base.py").write_text(BASELINE)
     (tmp_path / "work.py").write_text(source)
     with pytest.raises(TracksideError) as caught:
-        measure_pace(PaceOptions(tmp_path / "work.py", tmp_path / "base.py", budget=5))
+        measure_pace(accepted(tmp_path / "work.py", 5))
     assert caught.value.kind == "workload"
     assert word in caught.value.message
 

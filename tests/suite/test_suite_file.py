@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import orjson
 import pytest
 from tests.suite.projects import BASELINE, RIGHT, project
 
 from trackside.records.errors import TracksideError
-from trackside.suite.suite_file import find_suite, load_suite
+from trackside.suite.suite_file import Entry, find_suite, load_suite
 from trackside.suite.toml_lines import line_of
 
 SUITE = """\
@@ -174,3 +175,9 @@ def test_the_line_of_a_key_is_found_around_text_quotes_and_dots(
         '[a.b]   # x = 3\nx = 4\nlate = 5\n[a."b c"]\ny = 1\n[a.inline]\n[dotted]\nkey.inner = 1\n'
     )
     assert line_of(source, path) == line
+
+
+def test_an_entry_comes_to_its_child_as_it_is() -> None:
+    for reference in (None, Path("odd näme.py")):
+        entry = Entry("a", "accepted", Path("x.py"), Path("y.py"), reference, device="cuda:1", pairs=3)
+        assert Entry.from_dict(orjson.loads(orjson.dumps(entry.to_dict()))) == entry

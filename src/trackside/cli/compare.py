@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -135,7 +136,14 @@ def compare(
             rtol=rtol,
         )
         commands.check()
-        with _Live() as live:
+        from trackside.profiling.devices import take_gpus
+        from trackside.store.left_aside import put_back_left
+
+        for sentence in put_back_left(Path.cwd(), commands.outputs):
+            narration().print(printable(f"trackside: {sentence}"), markup=False, soft_wrap=True)
+        with _Live() as live, contextlib.ExitStack() as gpus:
+            # A command may compute on any GPU that it sees. The CPUs come after them, as for everyone.
+            take_gpus(gpus, lambda holder: live.update({"phase": "waiting", "holder": holder}), "compare")
             record = run_commands(commands, live.update)
     else:
         if output or rtol != _RTOL:
@@ -259,9 +267,9 @@ class _Live:
                 return
             text = f"shape {event['number']} of {event['count']}: {event['shape']}"
         elif phase == "waiting":
-            holder = event["holder"]
-            who = f"{holder.get('verb', 'another run')} (process {holder.get('pid', '?')})"
-            text = f"waiting: {who} measures on this device"
+            from trackside.store.lock_holders import holder_named
+
+            text = f"waiting: {holder_named(event['holder'])} measures on this device"
         elif phase == "quads":
             low, high = event["low"], event["high"]
             interval = (

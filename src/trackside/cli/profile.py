@@ -157,9 +157,10 @@ def profile(
         folder = run.folder / "capture"
         folder.mkdir()
         if meeting is not None:
-            # The other ranks look for this one at once, and wait for its program as for any that is late.
+            # The other ranks look for this one at once, and begin when it does.
             meeting.join(store)
             take_devices(devices, live.wait)
+            meeting.begin()
         seen = run_program(
             program,
             limits,
@@ -330,7 +331,7 @@ def _write_out(document: dict[str, Any], run: Run, out: Path) -> Path:
     from trackside.store.files import store_errors
     from trackside.store.files import write_json as write_file
 
-    with store_errors(out, "write"):
+    with store_errors(out, "write", "give another --out"):
         if out.suffix.lower() in (".html", ".htm"):
             write_report(document, out)
             return out
@@ -396,8 +397,9 @@ class _Live:
         return self.asked_s
 
     def wait(self, holder: Mapping[str, Any]) -> None:
-        who = f"{holder.get('verb') or 'another run'} (process {holder.get('pid', '?')})"
-        self.say(f"waiting: {who} measures on this device")
+        from trackside.store.lock_holders import holder_named
+
+        self.say(f"waiting: {holder_named(holder)} measures on this device")
 
     def heard(self, message: dict[str, Any]) -> None:
         self.begin()

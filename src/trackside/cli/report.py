@@ -49,7 +49,7 @@ def report(
             f"trackside runs show {run_id}",
         )
     path = out if out is not None else store.root / "runs" / run_id / "report.html"
-    with store_errors(path, "write"):
+    with store_errors(path, "write", "name a file that you can write: --out FILE.html"):
         write_report(record, path)
     if as_json:
         # The page is written, and one document says both: an error would be a second one.

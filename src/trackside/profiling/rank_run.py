@@ -51,6 +51,7 @@ def run_other_rank(
         TracksideError: it cannot be started, or the ranks' folder not be made.
     """
     capture = meeting.join(store)
+    meeting.await_first()
     folder = os.getcwd()
     ended = launch(
         program,

@@ -25,7 +25,7 @@ from trackside.store.runs import RunStore, process_mark
 __all__ = ["Awaited", "Meeting", "Rank", "rank_here", "ranks_named"]
 
 # What a rank's folder in the meeting place has in it.
-_HERE, _PART, _CAPTURE = "here.json", "part.json", "capture"
+_HERE, _BEGUN, _PART, _CAPTURE = "here.json", "begun", "part.json", "capture"
 # Ranks start within seconds of each other, also on several machines: what registered so long before the first
 # rank did is of an earlier run of the same name.
 _SAME_START_S = 120.0
@@ -118,6 +118,27 @@ class Meeting:
             here = {"pid": os.getpid(), "process": process_mark(os.getpid())}
             write_json(self._own / _HERE, here | {"host": socket.gethostname(), "started_s": time.time()})
         return capture
+
+    def begin(self) -> None:
+        """The first rank has the devices: its program begins, and the others' may."""
+        with store_errors(self._own, "register in"):
+            (self._own / _BEGUN).touch()
+
+    def await_first(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Wait until the first rank begins, which waits for others that measure here.
+
+        A program that began before would disturb those, and could give up in a collective. Where the first
+        rank is on another machine, or does not come, it is not waited for.
+        """
+        if self.rank.number >= self.rank.local_world:
+            return
+        while True:
+            is_here = _is_alive(self._here(0))
+            if is_here and (self._of(0) / _BEGUN).exists():
+                return
+            if not is_here and self._clock() - self._joined >= _REGISTERS_S:
+                return
+            sleep(_TICK_S)
 
     @property
     def rank_clock(self) -> dict[str, Any]:
@@ -224,7 +245,7 @@ class Meeting:
 
 def _is_alive(here: Mapping[str, Any]) -> bool:
     """Of a process on another machine nothing can be seen: it counts as alive for as long as it may take."""
-    if here.get("host") != socket.gethostname():
+    if here and here.get("host") != socket.gethostname():
         return True
     return bool(here.get("process")) and here["process"] == process_mark(int(here.get("pid", 0)))
 

@@ -73,7 +73,7 @@ def export_runs(store: RunStore, references: Sequence[str], out: Path, *, replac
             )
     left_out: list[str] = []
     temporary = out.with_name(f".{out.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    with store_errors(out, "write"):
+    with store_errors(out, "write", "give another --out"):
         if not replace and os.path.lexists(out):
             raise TracksideError(
                 "store", f"will not overwrite {out} without --force", "give another name, or --force"
@@ -159,9 +159,16 @@ def import_runs(store: RunStore, path: Path, *, most_bytes: int = MOST_BYTES) ->
 def _check_readable(path: Path) -> None:
     try:
         # Before it is opened: a pipe would wait for its writer.
-        if stat.S_ISREG(os.stat(path).st_mode):
+        kind = os.stat(path).st_mode
+        if stat.S_ISREG(kind):
             path.open("rb").close()
             return
+        if stat.S_ISDIR(kind):
+            raise TracksideError(
+                "not-found",
+                f"found: {path} is a folder; needed: a file that `trackside runs export` wrote",
+                f"to read the runs of a store there: TRACKSIDE_HOME={path} trackside runs list",
+            )
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:

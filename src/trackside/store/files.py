@@ -109,13 +109,32 @@ def folder_lock(folder: Path, *, wait: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def store_errors(place: Path, action: str) -> Iterator[None]:
-    """Turns the operating system's refusals into errors of kind `store` that name the place."""
+def store_errors(
+    place: Path, action: str, elsewhere: str = "set TRACKSIDE_HOME to another folder"
+) -> Iterator[None]:
+    """Turns the operating system's refusals into errors of kind `store` that name the place.
+
+    Args:
+        place: what was refused.
+        action: what was to be done with it.
+        elsewhere: the way out that is always there.
+    """
     try:
         yield
     except OSError as error:
-        raise TracksideError(
-            "store",
-            f"cannot {action} {place}: {error.strerror or error}",
-            "make the folder writable and free some space, or set TRACKSIDE_HOME to a folder that is",
-        ) from error
+        message = f"cannot {action} {place}: {error.strerror or error}"
+        raise TracksideError("store", message, f"{_remedy(error)}, or {elsewhere}") from error
+
+
+def _remedy(error: OSError) -> str:
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return "free some space there"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return "make it writable for you"
+        case errno.ENOTDIR | errno.ENOENT | errno.EEXIST | errno.ELOOP:
+            return "see that all of its path up to there are folders"
+        case errno.EMFILE | errno.ENFILE:
+            return "close some files, raise their number with `ulimit -n`"
+        case _:
+            return "see that it is on a sound disk and writable for you"

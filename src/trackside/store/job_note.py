@@ -34,7 +34,8 @@ _MOST_RUNS: Final = 100
 
 _lock = threading.Lock()
 _facts: dict[str, Any] = {"state": "running", "started": None, "waits_for": None, "runs": []}
-_held = 0
+_held: dict[int, int] = {}
+"""Thread → how many devices it holds."""
 
 
 def job_process() -> int | None:
@@ -53,27 +54,30 @@ def job_owner() -> Mapping[str, Any] | None:
     return owner if isinstance(owner, dict) else None
 
 
-def note_waiting(key: str, holder: Mapping[str, Any]) -> None:
-    """This process waits for a device that `holder` has."""
+def note_waiting(key: str, who: str) -> None:
+    """This process waits for a device that others have."""
     folder = _folder()
     if folder is None:
         return
     with _lock:
+        own = _held.get(threading.get_ident(), 0)
         # While another of its threads measures, the job as a whole is under way.
-        if not _held:
-            who = f"{holder.get('verb') or 'another run'} (process {holder.get('pid', '?')})"
+        if own == sum(_held.values()):
             _facts.update(state="queued", waits_for=f"{who} measures on {key}")
+            if own:
+                # It has some of its devices, and begins with the last.
+                _facts.update(started=None)
             _write(folder)
 
 
 def note_device(change: int) -> None:
     """This process got a device (1) or gave one back (-1)."""
-    global _held
     folder = _folder()
     if folder is None:
         return
     with _lock:
-        _held += change
+        thread = threading.get_ident()
+        _held[thread] = _held.get(thread, 0) + change
         if change > 0:
             _facts.update(state="running", waits_for=None, started=_facts["started"] or _now())
             _write(folder)

@@ -226,15 +226,20 @@ def marked(folder: Path) -> list[int]:
 
 
 def end_marked(folder: Path) -> list[int]:
-    """Ends what still carries the mark of a job whose runner is gone; returns what could not be ended."""
-    deadline = time.monotonic() + _KILL_S
+    """Ends what still carries the mark of a job whose runner is gone; returns what could not be ended.
+
+    The kernel has ended the verb with the runner: first its supervisor has its time, as after any kill.
+    """
+    patience = time.monotonic() + _LEFT_BY_KILLED_S
+    deadline = patience + _KILL_S
     calm = 0
     while calm < _CALM_READINGS:
         left = marked(folder)
         calm = 0 if left else calm + 1
         if time.monotonic() > deadline:
             return left
-        _kill(left)
+        if time.monotonic() > patience:
+            _kill(left)
         time.sleep(_PAUSE_S)
     return []
 

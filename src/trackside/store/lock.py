@@ -1,38 +1,34 @@
 """The lock that keeps two measurements off one device, on this machine and for this user.
 
-An flock, so that the kernel releases it with the process, however that ends; the file says who holds it.
-The CPUs are one device for who may run on all of them; processes on different cores measure side by side.
+An flock, so that the kernel releases it with the process, however that ends; who holds it says so in a note
+beside it. CPUs are locked by core: sets that meet on a core exclude each other, others measure side by side.
 """
 
-import errno
-import fcntl
 import math
 import os
 import re
-import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
-
-import orjson
+from typing import Final, Self
 
 from trackside.records.errors import TracksideError
-from trackside.store.job_note import job_owner, job_process, note_device, note_waiting
-from trackside.store.runs import process_mark
+from trackside.store.job_note import note_device, note_waiting
+from trackside.store.lock_files import lock_folder as _lock_folder
+from trackside.store.lock_files import try_lock, unlock
+from trackside.store.lock_holders import Ancestry, Holder, HolderNote, holder_named, holders_in
 
 __all__ = ["DeviceLock", "gpu_key"]
 
 # flock cannot wait with a limit, so waiting is asking again: seldom enough not to disturb a measurement under
 # way, often enough that nobody notices the delay beside one of seconds.
 _POLL_S: Final = 0.1
+# What runs below a holder has others wait for it, and so must not wait for them as long as it takes: each
+# could wait for the other. This is for who has a device for a moment only, to see whether it is free.
+_BELOW_S: Final = 5.0
 _CPUS: Final = Path("/sys/devices/system/cpu")
-
-Holder = dict[str, Any]
 
 
 def gpu_key(gpu: int | str) -> str:
@@ -41,32 +37,29 @@ def gpu_key(gpu: int | str) -> str:
     return "gpu-" + re.sub("[^A-Za-z0-9]", "-", str(gpu))
 
 
-@dataclass(frozen=True)
-class _Held:
-    descriptor: int
-    shared: bool
-    taker: Holder
-
-
 class DeviceLock:
-    """Exclusive use of a device while the `with` block runs.
+    """Use of a device while the `with` block runs, exclusive or shared with others that share it.
 
     The lock belongs to the open file: a child made by fork alone would keep it past this process's death.
     Children started through exec (subprocess, spawn) do not get it. What runs below the holder is part of
     what the holder measures, and goes ahead: a command that is compared may itself be a measurement. Those
     below one holder keep off each other.
 
+    Who takes several takes the GPUs first, in the order of their keys, then the CPUs: as everyone keeps to
+    that, nobody waits for who waits for them.
+
     Args:
         key: `cpu`, the set of CPUs that this process may run on when it enters, or `gpu-<UUID>`.
         wait: True waits as long as it takes, a number that many seconds, False not at all.
-        on_wait: called with the holder's facts (`pid`, `verb`, `since`, `process`; any may be missing) when
-            waiting begins, and again when another process takes the holder's place.
+        on_wait: called with a holder's facts (`pid`, `verb`, `since`, `process`, and `more` for how many hold
+            it beside this one; any may be missing) when waiting begins, and again when the holders change.
         verb: what this process does with the device, for those who wait.
+        shared: together with others that share it, and with none that does not.
         folder: where lock files are; by default one folder per user and machine.
 
     Raises:
-        TracksideError: on entry; kind `busy`, when someone else holds the device for longer than `wait`; kind
-            `store`, when there is no safe place for lock files.
+        TracksideError: on entry; kind `busy`, when someone else holds the device for longer than `wait`, or
+            waiting could have no end; kind `store`, when there is no safe place for lock files.
     """
 
     def __init__(
@@ -76,6 +69,7 @@ class DeviceLock:
         on_wait: Callable[[Holder], None] | None = None,
         *,
         verb: str = "",
+        shared: bool = False,
         folder: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -86,29 +80,30 @@ class DeviceLock:
         self._limit_s = (math.inf if wait else 0.0) if isinstance(wait, bool) else float(wait)
         self._on_wait = on_wait
         self._verb = verb
+        self._shared = shared
         self._folder = folder
         self._clock = clock
         self._sleep = sleep
-        self._held: list[_Held] | None = None
+        self._held: tuple[int, HolderNote, list[int]] | None = None
 
     def __enter__(self) -> Self:
         if self._held is not None:
             raise RuntimeError(f"the lock on {self.key} is held by this object already")
         folder = self._folder if self._folder is not None else _lock_folder()
         deadline = self._clock() + self._limit_s
-        held: list[_Held] = []
-        mine = {"pid": os.getpid(), "process": process_mark(os.getpid())}
+        # Nobody else looks at the notes of the dead where nobody waits.
+        holders_in(folder)
+        note = HolderNote(folder, self._verb)
+        descriptors: list[int] = []
         try:
             # All in one order, which everyone keeps: nobody waits for who waits for them.
-            for name, shared in _parts(self.key):
-                descriptor = self._take(folder / f"{name}.lock", shared, deadline)
-                held.append(_Held(descriptor, shared, mine))
-                since = datetime.now(UTC).isoformat(timespec="seconds")
-                _write_holder(descriptor, orjson.dumps({**mine, "verb": self._verb, "since": since}))
+            for part in _parts(self.key):
+                descriptors.append(self._take(folder, part, deadline, note))
+            note.write()
         except BaseException:
-            _release(held)
+            _release(descriptors, note)
             raise
-        self._held = held
+        self._held = os.getpid(), note, descriptors
         note_device(1)
         return self
 
@@ -116,52 +111,86 @@ class DeviceLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         held, self._held = self._held, None
-        if held is not None:
-            _release(held)
+        if held is None:
+            return
+        taker, note, descriptors = held
+        if taker == os.getpid():
+            _release(descriptors, note)
             note_device(-1)
+        else:
+            # A fork that leaves the block too has nothing to give back.
+            for descriptor in (*descriptors, *note.descriptors):
+                with suppress(OSError):
+                    os.close(descriptor)
 
-    def _take(self, path: Path, shared: bool, deadline: float) -> int:
-        """A descriptor that holds the lock; where a process above this one does, that of those below it."""
-        announced: Holder | None = None
-        while (descriptor := _try_lock(path, shared)) is None:
-            holder = _read_holder(path)
-            if _is_above(holder):
-                path = path.with_name(f"{path.stem}.{holder['pid']}.lock")
+    def _take(self, folder: Path, part: str, deadline: float, note: HolderNote) -> int:
+        """A descriptor that holds the lock; where processes above this one do, that of those below them."""
+        ancestry: Ancestry | None = None
+        below, looked, announced = False, False, None
+        while (descriptor := try_lock(folder / f"{part}.lock", self._shared)) is None:
+            everyone = holders_in(folder)
+            if ancestry is None:
+                ancestry = Ancestry()
+                # For those who wait for what this one has got so far.
+                note.write()
+                if below := bool(ancestry.among(everyone)):
+                    deadline = min(deadline, self._clock() + _BELOW_S)
+            found = [holder for holder in everyone if part in holder["parts"]]
+            above = ancestry.among(found)
+            if above and len(above) == len(found):
+                part = f"{part}.{above[0]['pid']}"
                 continue
+            others = [holder for holder in found if holder not in above]
+            if any(map(note.is_of_same_thread, others)):
+                raise self._own(others)
             if self._clock() >= deadline:
-                raise self._busy(holder)
-            if holder != announced:
-                announced = holder
-                if self._on_wait is not None:
-                    self._on_wait(holder)
-                note_waiting(self.key, holder)
+                raise self._busy(others, below)
+            names = [(one.get("pid"), one.get("process")) for one in others]
+            # Between a holder's locking and its note nobody can say who it is; a moment later one can.
+            if names != announced and (names or looked):
+                announced = names
+                self._announce(others)
+            looked = True
             self._sleep(_POLL_S)
+        note.parts.append(part)
         return descriptor
 
-    def _busy(self, holder: Holder) -> TracksideError:
-        who = f"process {holder['pid']}" if "pid" in holder else "another process"
-        doing = f" (trackside {holder['verb']})" if holder.get("verb") else ""
-        since = f" since {holder['since']}" if holder.get("since") else ""
-        waited = f", after {self._limit_s:g} s of waiting" if self._limit_s else ""
+    def _announce(self, holders: list[Holder]) -> None:
+        first = {**holders[0], "more": len(holders) - 1} if holders else {}
+        if self._on_wait is not None:
+            self._on_wait(first)
+        note_waiting(self.key, holder_named(first))
+
+    def _busy(self, holders: list[Holder], below: bool) -> TracksideError:
+        who = ", ".join(map(_described, holders)) or "another process"
+        waited = f", after {self._limit_s:g} s of waiting" if 0 < self._limit_s < math.inf else ""
+        remedy = "wait for it to end; two measurements on one device at once would both be wrong"
+        if below and self._limit_s:
+            remedy = (
+                "start this measurement by itself, or the one around it with all devices that it needs: "
+                "below another it does not wait, since that one may be what the holder waits for"
+            )
+        return TracksideError("busy", f"{self.key} is in use by {who}{waited}", remedy)
+
+    def _own(self, holders: list[Holder]) -> TracksideError:
         return TracksideError(
             "busy",
-            f"{self.key} is in use by {who}{doing}{since}{waited}",
-            "wait for it to end; two measurements on one device at once would both be wrong",
+            f"{self.key} is in use by {', '.join(map(_described, holders))}, which is this very thread",
+            "end that measurement first: one inside the other would time the other",
         )
 
 
-def _parts(key: str) -> list[tuple[str, bool]]:
-    """The locks that make up a device, in the order in which to take them; True for one that is shared.
+def _described(holder: Holder) -> str:
+    doing = f" (trackside {holder['verb']})" if holder.get("verb") else ""
+    since = f" since {holder['since']}" if holder.get("since") else ""
+    return f"process {holder.get('pid', '?')}{doing}{since}"
 
-    Who may run on every CPU takes one lock for them all. Who may not shares that one with others like it, and
-    takes one for each of its cores: sets that meet on a core exclude each other, others do not.
-    """
+
+def _parts(key: str) -> list[str]:
+    """The locks that make up a device, in the order in which to take them: of CPUs one for each core."""
     if key != "cpu" or not hasattr(os, "sched_getaffinity"):
-        return [(key, False)]
-    cpus = os.sched_getaffinity(0)
-    if len(cpus) >= (os.cpu_count() or 1):
-        return [(key, False)]
-    return [(key, True), *((f"{key}-{core}", False) for core in sorted(set(map(_core, cpus))))]
+        return [key]
+    return [f"{key}-{core}" for core in sorted(set(map(_core, os.sched_getaffinity(0))))]
 
 
 def _core(cpu: int) -> int:
@@ -173,150 +202,8 @@ def _core(cpu: int) -> int:
         return cpu
 
 
-def _release(held: list[_Held]) -> None:
-    for one in reversed(held):
-        # The file stays: were it deleted, a second process could lock it and a third a new one.
-        try:
-            # A fork that leaves the block too has nothing to give back.
-            if one.taker["pid"] == os.getpid():
-                # A shared one may by now name another of its holders.
-                if not one.shared or _is_same(_holder_in(os.pread(one.descriptor, 4096, 0)), one.taker):
-                    _write_holder(one.descriptor, b"")
-                # Closing alone would leave it with a fork that lives on.
-                fcntl.flock(one.descriptor, fcntl.LOCK_UN)
-        except OSError:
-            pass
-        finally:
-            os.close(one.descriptor)
-
-
-def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    # Not by number alone: processes of several containers may meet here, each with numbers of its own.
-    return all(one.get(fact) == other.get(fact) for fact in ("pid", "process"))
-
-
-def _is_above(holder: Holder) -> bool:
-    """Whether this process is part of what the holder measures: it runs below it."""
-    if "process" not in holder:
-        return False
-    # A job is work of its own, whatever the process that started it does meanwhile; but it is part of what
-    # that process is part of.
-    job, owner = job_process(), job_owner()
-    if owner is not None and _is_same(owner, holder):
-        return False
-    pid = os.getpid()
-    while pid and (pid != job or owner is not None):
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return False
-        if pid == holder.get("pid") and process_mark(pid) == holder["process"]:
-            return True
-    return False
-
-
-def _try_lock(path: Path, shared: bool = False) -> int | None:
-    """An open descriptor that holds the lock, or None when another process does."""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise _refused("open", path, error) from error
-        binding = False
-        try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            # A cleaner of temporary files may have removed the name in between; then this lock binds nobody.
-            binding = os.path.samestat(os.fstat(descriptor), os.stat(path))
-        except BlockingIOError:
-            return None
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise _refused("lock", path, error) from error
-        finally:
-            if not binding:
-                os.close(descriptor)
-        if binding:
-            return descriptor
-
-
-def _refused(action: str, path: Path, error: OSError) -> TracksideError:
-    return TracksideError(
-        "store", f"cannot {action} the lock {path}: {error.strerror}", _remedy(path, error.errno)
-    )
-
-
-def _remedy(place: Path, number: int | None) -> str:
-    """What helps when a lock file, or the folder for them, was refused with this errno."""
-    around = place.parent
-    match number:
-        case errno.EMFILE | errno.ENFILE:
-            return "close some files, or raise their number with `ulimit -n`"
-        case errno.ENOSPC | errno.EDQUOT:
-            return f"free some space in {around}"
-        case errno.ENOLCK | errno.ENOSYS | errno.EOPNOTSUPP:
-            return f"mount a file system at {around} that has flock, such as tmpfs"
-        case errno.ENOENT:
-            return f"create the folder {around}"
-        case errno.EROFS:
-            return f"make {around} writable for you"
-        case errno.EACCES | errno.EPERM if not os.path.lexists(place):
-            return f"make {around} writable for you"
-        case errno.EACCES | errno.EPERM | errno.EEXIST | errno.EISDIR | errno.ELOOP:
-            return f"delete {place} or make it yours"
-        case _:
-            return f"see that {around} is on a sound local disk"
-
-
-def _write_holder(descriptor: int, data: bytes) -> None:
-    # For those who wait, and no more: a full disk must not keep the device from its holder, or held.
-    with suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, data, 0)
-
-
-def _read_holder(path: Path) -> Holder:
-    """Who holds the lock; empty when that cannot be told, as in the instant between locking and writing."""
-    try:
-        return _holder_in(path.read_bytes())
-    except OSError:
-        return {}
-
-
-def _holder_in(data: bytes) -> Holder:
-    try:
-        found = orjson.loads(data)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _lock_folder() -> Path:
-    """A folder that only this user can write, the same for every process of theirs on this machine.
-
-    Containers that share a device but not /tmp can be given a common one in $TRACKSIDE_LOCKS.
-    """
-    # Not $TMPDIR, and $XDG_RUNTIME_DIR only second: a login, a cron job and a sandbox have different ones,
-    # and two processes that look in different places do not see each other.
-    candidates = [Path("/tmp") / f"trackside-locks-{os.getuid()}"]
-    if named := os.environ.get("TRACKSIDE_LOCKS"):
-        candidates = [Path(named)]
-    elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        candidates.append(Path(runtime) / "trackside-locks")
-    troubles: list[str] = []
-    remedies: list[str] = []
-    for folder in candidates:
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-        except OSError as error:
-            troubles.append(f"{folder}: {error.strerror}")
-            remedies.append(_remedy(folder, error.errno))
-            continue
-        # /tmp is everyone's: a folder of that name that another user prepared could hold links to our files.
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022:
-            return folder
-        troubles.append(f"{folder}: it belongs to someone else or others can write to it")
-        remedies.append(f"remove {folder}")
-    # The first place is the one that every process of this user would find.
-    raise TracksideError("store", "no place for lock files: " + "; ".join(troubles), remedies[0])
+def _release(descriptors: list[int], note: HolderNote) -> None:
+    # First the note: who finds the lock held and no note waits a moment, as at its beginning.
+    note.remove()
+    for descriptor in reversed(descriptors):
+        unlock(descriptor)

@@ -6,7 +6,9 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -44,13 +46,13 @@ class Removal:
     bytes: int
 
 
-def chosen(store: RunStore, rules: Retention) -> list[Removal]:
+def chosen(store: RunStore, rules: Retention, clock: Callable[[], int] = time.time_ns) -> list[Removal]:
     """What the rules take, oldest first."""
     runs = store.find(RunFilter()).runs
     removable = [run for run in reversed(runs[rules.keep_last :]) if in_use(run) is None]
     sizes = {run.id: folder_bytes(run.folder) for run in runs}
     if rules.before_ns is not None:
-        gone = {run.id for run in store.find(RunFilter(until_ns=rules.before_ns)).runs}
+        gone = _begun_before(runs, rules.before_ns, clock())
     else:
         gone = {run.id for run in removable} if rules.most_bytes is None else set()
     gone &= {run.id for run in removable}
@@ -61,6 +63,22 @@ def chosen(store: RunStore, rules: Retention) -> list[Removal]:
                 gone.add(run.id)
                 left -= sizes[run.id]
     return [Removal(run, sizes[run.id]) for run in removable if run.id in gone]
+
+
+def _begun_before(runs: Sequence[RunSummary], before_ns: int, now_ns: int) -> set[str]:
+    """Runs that began before a time; not one that says so and was started after one that is younger.
+
+    That one had a clock that was set back: it would be the newest that goes. Clocks that were ahead prove
+    nothing: what came after such a run is judged by its own.
+    """
+    found: set[str] = set()
+    for run in reversed(runs):
+        started_ns = int(datetime.fromisoformat(run.started).timestamp()) * 1_000_000_000
+        if before_ns <= started_ns <= now_ns:
+            break
+        if started_ns < before_ns:
+            found.add(run.id)
+    return found
 
 
 def named(store: RunStore, references: list[str]) -> list[Removal]:

@@ -207,7 +207,9 @@ class RunStore:
             entry = read_entry(self.runs / run_id)
             reason = entry.reason if entry is not None else "its folder is gone"
             raise TracksideError(
-                "not-found", f"run {run_id} has no record: {reason}", "see `trackside runs list`"
+                "not-found",
+                f"run {run_id} has no record: {reason}",
+                f"wait for it if it runs, else restore {path} from a copy, or run the command again",
             )
         return path
 

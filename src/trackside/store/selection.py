@@ -61,9 +61,14 @@ def run_with_id(reference: str, ids: Collection[str], place: str) -> str:
         message = f"{len(fitting)} runs start with {reference!r}: {shown}"
         raise TracksideError("not-found", message, "give more of the id")
     near = nearest_ids(reference, ids)
-    nearby = f"; nearest: {', '.join(near)}" if near else ""
-    message = f"no run {reference!r} among the {len(ids)} in {place}{nearby}"
+    # What looks like none of them was perhaps meant to be a word such as `last`.
+    nearby = f"nearest: {', '.join(near)}" if near else f"the newest by its name: {_newest(ids)}"
+    message = f"no run {reference!r} among the {len(ids)} in {place}; {nearby}"
     raise TracksideError("not-found", message, "see `trackside runs list`")
+
+
+def _newest(ids: Collection[str]) -> str:
+    return max(ids, key=lambda run_id: run_id.partition("-")[2])
 
 
 def nearest_ids(reference: str, ids: Collection[str]) -> list[str]:

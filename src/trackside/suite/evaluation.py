@@ -39,17 +39,7 @@ def start_timing(entry: Entry, store: Path) -> Child:
     """The child that times an entry; it waits for the device, and holds it."""
     home = {"TRACKSIDE_HOME": str(store)}
     if entry.mode == "accepted":
-        assert entry.reference is not None
-        options = {
-            "file": str(entry.candidate),
-            "reference": str(entry.reference),
-            "device": entry.device,
-            "budget": entry.budget,
-            "pairs": entry.pairs,
-            "threads": entry.threads,
-            "build_timeout": entry.build_timeout,
-        }
-        return Child(["-P", "-m", "trackside.suite.pace", orjson.dumps(options).decode()], home)
+        return Child(["-P", "-m", "trackside.suite.pace", orjson.dumps(entry.to_dict()).decode()], home)
     words = ["--device", entry.device, "--metric", entry.metric, "--claim", entry.claim]
     words += ["--budget", f"{entry.budget:g}", "--build-timeout", f"{entry.build_timeout:g}"]
     for name in ("delta", "pairs", "threads"):

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from trackside.records.errors import TracksideError, encodable, printable
+from trackside.store.lock_holders import holder_named
 
 __all__ = ["narrate"]
 
@@ -41,7 +42,7 @@ def _tell(event: dict[str, Any]) -> None:
     phase = event["phase"]
     text = phase
     if phase == "waiting":
-        text = f"waiting: process {event['holder'].get('pid', '?')} measures on this device"
+        text = f"waiting: {holder_named(event['holder'])} measures on this device"
     elif phase == "pairs":
         text = f"timing: pair {event['pair']} of {event['pairs']}, ratio so far {event['ratio']:.4g}"
     elif phase == "shape" and event["count"] > 1:

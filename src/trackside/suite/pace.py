@@ -35,10 +35,12 @@ from trackside.records.errors import TracksideError
 from trackside.stats import quiet
 from trackside.stats.intervals import t_interval
 from trackside.stats.quads import Order, pair_median, quad_log_ratio
-from trackside.store.lock import DeviceLock, gpu_key
+from trackside.store.lock import DeviceLock
+from trackside.suite.quiet import lock_key
+from trackside.suite.suite_file import Entry
 from trackside.workload import formats
 
-__all__ = ["Pace", "PaceOptions", "ShapePace", "measure_pace"]
+__all__ = ["Pace", "ShapePace", "measure_pace"]
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -66,23 +68,6 @@ _UNWATCHED: Final = (
 _LONGER: Final = 1.2
 # On larger guests spinning everywhere would cost the workloads their clock speed.
 _MOST_AWAKE: Final = 8
-
-
-@dataclass(frozen=True)
-class PaceOptions:
-    """What to time, and by what."""
-
-    file: Path
-    reference: Path
-    device: str = "cpu"
-    budget: float = 60.0
-    pairs: int | None = None
-    threads: int | None = None
-    build_timeout: float = 300.0
-
-    @property
-    def kind(self) -> str:
-        return "cpu" if self.device == "cpu" else "cuda"
 
 
 @dataclass
@@ -114,29 +99,27 @@ class Pace:
         return asdict(self)
 
 
-def measure_pace(options: PaceOptions, progress: Progress = lambda event: None) -> Pace:
-    """Time a file against a reference, holding the device meanwhile.
+def measure_pace(entry: Entry, progress: Progress = lambda event: None) -> Pace:
+    """Time an entry's file against its reference, holding the device meanwhile.
 
     Raises:
         TracksideError: a file that cannot be used, or is wrong by its own oracle; no such device here.
     """
-    facts = {name: formats.describe(path, "baseline") for name, path in _files(options).items()}
-    if options.kind == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
+    assert entry.reference is not None
+    files = {"file": entry.candidate.resolve(), "reference": entry.reference.resolve()}
+    facts = {name: formats.describe(path, "baseline") for name, path in files.items()}
+    if entry.kind == "cuda" and not any(Path("/dev").glob("nvidia[0-9]*")):
         raise TracksideError(
             "device",
             "found no NVIDIA GPU here (no /dev/nvidia0)",
             'use device = "cpu", or run on a machine with a GPU',
         )
     with ExitStack() as stack:
-        return _Timing(options, facts, progress).run(stack)
-
-
-def _files(options: PaceOptions) -> dict[str, Path]:
-    return {"file": options.file.resolve(), "reference": options.reference.resolve()}
+        return _Timing(entry, facts, progress).run(stack)
 
 
 class _Timing:
-    def __init__(self, options: PaceOptions, facts: dict[str, formats.FileFacts], progress: Progress) -> None:
+    def __init__(self, options: Entry, facts: dict[str, formats.FileFacts], progress: Progress) -> None:
         self.options, self.facts, self.progress = options, facts, progress
         self.machine: MachineFacts = machine_facts()
         self.threads = default_threads(options.kind) if options.threads is None else options.threads
@@ -152,10 +135,11 @@ class _Timing:
         crew.start(1)
         number = gpu_index(options.device)
         gpu = None if number is None else gpu_numbered(self.machine, number)
-        key = "cpu" if gpu is None else gpu_key(gpu)
         asked = time.monotonic()
         lock = DeviceLock(
-            key, verb="check", on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder})
+            lock_key(options.device),
+            verb="check",
+            on_wait=lambda holder: self.progress({"phase": "waiting", "holder": holder}),
         )
         stack.enter_context(lock)
         began += time.monotonic() - asked
@@ -305,7 +289,7 @@ class _Arm:
     """One file with its own bench: its inputs, its oracle, its present worker."""
 
     def __init__(
-        self, name: str, timing: _Timing, crew: Crew, facts: formats.FileFacts, options: PaceOptions
+        self, name: str, timing: _Timing, crew: Crew, facts: formats.FileFacts, options: Entry
     ) -> None:
         self.name, self.facts, self.options = name, facts, options
         self._fleet, self._scope = crew.fleet, crew.fleet.folder / name
@@ -430,14 +414,13 @@ class _Arm:
 
 
 def main(argv: list[str]) -> int:
-    """The child that `check` and `watch` start: options as JSON in, one document out."""
+    """The child that `check` and `watch` start: an entry as JSON in, one document out."""
     import orjson
 
     from trackside.suite.narrating import narrate
 
-    given = orjson.loads(argv[0])
-    options = PaceOptions(**given | {"file": Path(given["file"]), "reference": Path(given["reference"])})
-    return narrate(lambda progress: measure_pace(options, progress).to_dict())
+    entry = Entry.from_dict(orjson.loads(argv[0]))
+    return narrate(lambda progress: measure_pace(entry, progress).to_dict())
 
 
 if __name__ == "__main__":

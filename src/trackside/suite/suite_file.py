@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn
 
@@ -56,6 +56,15 @@ class Entry:
     pairs: int | None = None
     threads: int | None = None
     build_timeout: float = 300.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the child that evaluates it."""
+        return {name: str(one) if isinstance(one, Path) else one for name, one in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Entry:
+        paths = {name: Path(given[name]) for name in ("baseline", "candidate", "reference") if given[name]}
+        return cls(**{**given, **paths})
 
     @property
     def kind(self) -> str:

@@ -27,6 +27,7 @@ from trackside.records.devices import gpu_index
 from trackside.records.errors import TracksideError, printable
 from trackside.store.files import read_json, store_errors, write_json
 from trackside.store.lock import DeviceLock, gpu_key
+from trackside.store.lock_holders import holder_named
 from trackside.store.runs import RunStore
 
 __all__ = ["PLACES", "Options", "measured_ceilings"]
@@ -214,8 +215,8 @@ def _lock_name(place: str, machine: MachineFacts) -> str:
 
 
 def _waiting(place: str, holder: Mapping[str, Any]) -> str:
-    who = f"{holder.get('verb') or 'another run'} (process {holder.get('pid', '?')})"
-    return f"waiting: {who} measures on {'this device' if place.startswith('cuda') else 'the CPU'}"
+    where = "this device" if place.startswith("cuda") else "the CPU"
+    return f"waiting: {holder_named(holder)} measures on {where}"
 
 
 def _measure(place: str, program: _Program, machine: MachineFacts, found: _Found, progress: Progress) -> None:
