@@ -30,7 +30,7 @@ def test_a_program_of_slow_steps_needs_eleven_of_them() -> None:
 
 
 def test_quick_steps_are_watched_for_as_long_as_figures_need() -> None:
-    assert counts(followed([0.001] * 200)) == {"warm": 3, "A": 50, "L": 50, "T": 10, "B": 5, "done": 0}
+    assert counts(followed([0.001] * 200)) == {"warm": 3, "A": 50, "L": 10, "T": 10, "B": 5, "done": 0}
     assert counts(followed([0.2] * 40)) == {"warm": 3, "A": 8, "L": 3, "T": 3, "B": 3, "done": 0}
 
 

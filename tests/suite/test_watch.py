@@ -355,7 +355,8 @@ def test_on_a_terminal_a_new_size_and_ctrl_c_leave_one_true_status(tmp_path: Pat
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env=os.environ | {"TERM": "xterm-256color"},
+        env={name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        | {"TERM": "xterm-256color"},
         preexec_fn=_at_its_own_terminal,
     )
     os.close(theirs)

@@ -138,14 +138,14 @@ class _Live(_Silent):
             self._live = Live(console=self._console, auto_refresh=False, screen=True)
             self._live.start()
             self._before = signal.signal(signal.SIGWINCH, self._resized)
-        self._is_drawing = self._is_resized = True
-        try:
-            # A new size in the middle of it: once more.
-            while self._is_resized:
-                self._is_resized = False
+        self._is_resized = True
+        # A new size in the middle of it, or just behind: once more.
+        while self._is_resized:
+            self._is_drawing, self._is_resized = True, False
+            try:
                 self._live.update(self._frame(self._console.height), refresh=True)
-        finally:
-            self._is_drawing = False
+            finally:
+                self._is_drawing = False
 
     def _resized(self, number: int, frame: object) -> None:
         self._is_resized = True

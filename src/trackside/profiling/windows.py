@@ -68,7 +68,7 @@ class _Pace:
 # Short programs are the harder ones: 2 + 3 + 1 + 2 + 2 steps are enough for an answer.
 _PACES = {
     Stage.TIMED: _Pace(3, 1.5, 50),
-    Stage.LOGGED: _Pace(1, 0.5, 50),
+    Stage.LOGGED: _Pace(1, 0.5, 10),
     Stage.TRACED: _Pace(2, 0.5, 10),
     Stage.ATTRIBUTED: _Pace(2, 0.5, 5),
 }
