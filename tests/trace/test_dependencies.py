@@ -1,5 +1,6 @@
 """A trace becomes a graph that reproduces it, and that answers what would be faster."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +152,51 @@ def test_a_launch_waits_for_the_device_only_where_its_queue_is_full(
     held = traced.graph.target[traced.graph.kind == EdgeKind.END_AFTER]
     rows = traced.row[held]
     assert (trace.correlation[rows].tolist() == [90_000]) is waits
+
+
+def far_ahead(steps: int, unseen: int, room: int = 1024) -> Maker:
+    """A loop that never waits: ten launches of 8 µs a step, kernels of 250 µs, and a queue with `room`.
+
+    Of the first steps nothing was recorded: when the trace begins the queue is full of their kernels.
+    """
+    made, kernels, host, device = Maker(), 10, 0.0, 0.0
+    began: list[float] = []
+    for number in range((unseen + steps) * kernels):
+        step, place = divmod(number, kernels)
+        recorded = step >= unseen
+        called = host + 4
+        # A launch into a full queue comes back when the oldest has begun.
+        returned = max(called + 2, began[number - room] + 5 if number >= room else 0)
+        start, took = max(returned + 4, device), 700.0 if place == 0 else 200.0
+        if recorded and place == 0:
+            made.mark(f"ProfilerStep#{step}", host, 1)
+        if recorded:
+            made.op("aten::mm", host + 2, returned + 1 - host - 2)
+            made.add("cuda_runtime", "cudaLaunchKernel", called, returned - called, correlation=number + 1)
+            lane = {"pid": 0, "tid": 7, "device": 0, "stream": 7}
+            made.add("kernel", f"k{place}", start, took, correlation=number + 1, **lane)
+        began.append(start)
+        host, device = returned + 2, start + took
+    marks = [event for event in made.events if event["cat"] == "user_annotation"]
+    for mark, after in pairwise(marks):
+        mark["dur"] = after["ts"] - mark["ts"]
+    made.events.remove(marks[-1])
+    return made
+
+
+@pytest.mark.parametrize(("steps", "unseen"), [(30, 200), (200, 200), (200, 0)])
+def test_a_host_that_waits_for_room_in_the_queue_is_not_what_a_step_takes(
+    tmp_path: Path, steps: int, unseen: int
+) -> None:
+    trace, traced = built(far_ahead(steps, unseen), tmp_path)
+    first = traced.tasks_of(np.flatnonzero(trace.named("k0")))
+    # 700 of 2,500 µs; ten launches take 80 µs.
+    gone = predict(traced.graph, [Remove(first)])
+    assert gone.before_ns == pytest.approx(2_500_000, rel=0.01)
+    assert gone.gain == pytest.approx(0.28, abs=0.01)
+    assert predict(traced.graph, [Remove(kernels(trace, traced))]).gain > 0.9
+    hosts = traced.tasks_of(trace.of(Kind.OP, Kind.RUNTIME))
+    assert predict(traced.graph, [Scale(hosts, 0.0)]).gain == pytest.approx(0, abs=0.01)
 
 
 def test_a_stream_that_waits_for_another_follows_it(tmp_path: Path) -> None:

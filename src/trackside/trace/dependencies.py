@@ -25,8 +25,10 @@ __all__ = ["TracedGraph", "task_graph"]
 
 # A call that a kernel's end has let go returns within this, and takes at least this long.
 _RETURNS_NS, _WAITS_NS = 40_000, 10_000
-# The device takes so many launches ahead; a launch waits only where they are all taken (CUDA: 1024).
-_QUEUE = 1000
+# A launch waits only where the device has taken as many ahead as it can: 1024 (CUDA), or fewer where one
+# takes several places. Whoever is so far ahead is not what the device waits for, so that a launch which was
+# long for another reason changes nothing.
+_QUEUE = 200
 # Clocks of host and device differ by less; a kernel that seems to begin sooner before its launch is an error.
 _MOST_SKEW_NS = 1_000_000
 # What the runtime calls recording an event and having a stream wait for it.
@@ -212,7 +214,8 @@ class _Builder:
         held = self.held_until[tasks]
         latency, between = self.start[tasks] - returned, np.maximum(0, self.start[tasks] - held)
         free = held <= returned
-        quick = latency[free & (latency >= 0)]
+        # What the window's first had to follow was launched before it: its wait tells nothing of launches.
+        quick = latency[free & (latency >= 0) & (held > 0)]
         usual, slow = np.percentile(quick, (10, 90)).astype(int).tolist() if len(quick) else (0, 0)
         queued = between[~free & (latency > slow)]
         turnaround = int(np.median(queued)) if len(queued) else 0
@@ -337,20 +340,37 @@ class _Builder:
         for copy, call in zip(device[staged].tolist(), calls[staged].tolist(), strict=True):
             self._link_staged(copy, call)
         launches = np.isin(self.row[: self.hosts], calls)
-        times = self.start[: self.hosts]
-        queued = np.searchsorted(np.sort(launched), times) - np.searchsorted(ends, times)
+        taken = self.duration[: self.hosts]
+        full = launches & (self._queued(np.sort(launched), ends) >= _QUEUE)
         calling = self.trace.kind[self.row[: self.hosts]] == Kind.RUNTIME
-        long = np.flatnonzero(
-            calling & (self.duration[: self.hosts] >= _WAITS_NS) & (~launches | (queued >= _QUEUE))
-        ).tolist()
-        for task in long:
+        long = calling & (taken >= _WAITS_NS)
+        quick = taken[launches & ~long]
+        usual = int(np.median(quick)) if len(quick) else _WAITS_NS
+        for task in np.flatnonzero(long & (~launches | full)).tolist():
             at = int(np.searchsorted(ends, self.stop[task], "right")) - 1
             if at < 0 or launched[at] >= self.stop[task] or ends[at] <= self.start[task]:
+                if launches[task]:
+                    # What made room was launched before the window: none of it is the host's own time.
+                    self.duration[task] = usual
                 continue
             late = int(self.stop[task] - ends[at])
             if late <= _RETURNS_NS:
                 self.duration[task] = min(int(self.duration[task]), late)
                 self.edges.add(int(tasks[at]), task, late, EdgeKind.END_AFTER)
+
+    def _queued(self, launched: Ints, ends: Ints) -> Ints:
+        """How many launches the device had ahead of it when each piece of a host began.
+
+        What was launched before the window is not in it; the time until the window's first begins there tells
+        how many those were, at the pace of the others.
+        """
+        times = self.start[: self.hosts]
+        known = np.searchsorted(launched, times) - np.searchsorted(ends, times)
+        starts = np.sort(self.start[self.hosts :])
+        pace = (starts[-1] - starts[0]) / max(1, len(starts) - 1)
+        unseen = np.maximum(0, starts[0] - times) / pace if pace else np.zeros(len(times))
+        found: Ints = known + unseen.astype(np.int64)
+        return found
 
     def _link_staged(self, copy: int, call: int) -> None:
         """The host takes part in a copy of memory that may be paged out, and waits for its turn on a stream.
