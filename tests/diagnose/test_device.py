@@ -38,6 +38,7 @@ def findings(path: Path) -> dict[str, Finding]:
     assert found.failed == []
     for one in found.findings:
         assert one.gain.high - one.gain.low <= max(0.05, one.gain.mid) + 1e-9
+        assert one.gain.high <= (1 + one.gain.mid) / 2
     return {one.id: one for one in found.findings}
 
 

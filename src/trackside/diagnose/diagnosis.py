@@ -114,7 +114,8 @@ def _gain(evidence: Evidence, draft: Draft) -> Gain:
     if high - low > widest:
         inner = widest / (high - low)
         low, high = mid - (mid - low) * inner, mid + (high - mid) * inner
-    return Gain(low=max(0.0, low), mid=mid, high=min(high, 1.0))
+    # What is left of the step may be half of what is predicted; that nothing is left never is.
+    return Gain(low=max(0.0, low), mid=mid, high=min(high, (1 + mid) / 2))
 
 
 def _saved(evidence: Evidence, edits: Sequence[Edit], rare: bool) -> float:
@@ -153,7 +154,7 @@ def _together(evidence: Evidence, kept: list[_Priced]) -> Gain | None:
         return Gain(low=0.0, mid=0.0, high=max(one.gain.high for one in kept))
     low = mid * sum(one.gain.low for one in kept) / alone
     high = mid * sum(one.gain.high for one in kept) / alone
-    return Gain(low=low, mid=mid, high=min(high, 1.0))
+    return Gain(low=low, mid=mid, high=min(high, (1 + mid) / 2))
 
 
 def _finding(evidence: Evidence, one: _Priced) -> Finding:
