@@ -104,8 +104,9 @@ def _gain(evidence: Evidence, draft: Draft) -> Gain:
         return _saved(evidence, edits, draft.rare) if edits is not None else otherwise
 
     mid = of(draft.edits, 0.0) if draft.saves is None else draft.saves[0]
+    doubt = _doubt(evidence, draft) if draft.saves is None else 0.0
     # What the steps themselves vary by, a share of them does too.
-    unsure = max(_SURE, mid * min(0.5, _SURE_SHARE + evidence.step_spread / 2))
+    unsure = max(_SURE, doubt, mid * min(0.5, _SURE_SHARE + evidence.step_spread / 2))
     low = min(of(draft.least, mid * (1 - draft.spread)), mid - unsure)
     most = of(draft.most, mid * (1 + draft.spread)) if draft.saves is None else draft.saves[1]
     high = max(most, mid + unsure)
@@ -119,9 +120,21 @@ def _gain(evidence: Evidence, draft: Draft) -> Gain:
 
 
 def _saved(evidence: Evidence, edits: Sequence[Edit], rare: bool) -> float:
+    """Where it is not known how quick the host is, the middle of what the quickest and the slowest would."""
     if rare:
         return predict(evidence.as_traced.graph, edits, evidence.before_as_traced).gain
-    return predict(evidence.traced.graph, edits, evidence.before).gain
+    slow = predict(evidence.traced.graph, edits, evidence.before).gain
+    if evidence.light is None:
+        return slow
+    return (slow + predict(evidence.light, edits, evidence.before_light).gain) / 2
+
+
+def _doubt(evidence: Evidence, draft: Draft) -> float:
+    """How far the gain may lie from its middle because it is not known how quick the host is."""
+    if draft.rare or evidence.light is None:
+        return 0.0
+    slow = predict(evidence.traced.graph, draft.edits, evidence.before).gain
+    return abs(_saved(evidence, draft.edits, rare=False) - slow)
 
 
 def _without_repeats(priced: list[_Priced]) -> list[_Priced]:

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from trackside.diagnose.pace import at_pace, typical
+from trackside.diagnose.pace import at_pace, lightest, typical
 from trackside.diagnose.places import Places
 from trackside.diagnose.source import Source, read_source
 from trackside.diagnose.workbench import Ratio, Workbench
@@ -19,6 +19,7 @@ from trackside.profiling.rank_times import RanksSeen
 from trackside.profiling.roofline import kernel_works
 from trackside.trace.dependencies import TracedGraph, task_graph
 from trackside.trace.edits import Edit, Remove, Scale, ShrinkGaps
+from trackside.trace.graph import TaskGraph
 from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, OpInputs, Trace
@@ -57,6 +58,8 @@ class Evidence:
     """At the pace of the untraced window, every step as steps usually are."""
     as_traced: TracedGraph
     """The same tasks with the times of the trace."""
+    light: TaskGraph | None
+    """`traced` with the quickest host that there may have been; None where there is no doubt about it."""
     places: Places
     sources: Mapping[str, Source]
     command: tuple[str, ...]
@@ -75,6 +78,10 @@ class Evidence:
     @cached_property
     def before(self) -> Schedule:
         return schedule(self.traced.graph)
+
+    @cached_property
+    def before_light(self) -> Schedule | None:
+        return None if self.light is None else schedule(self.light)
 
     @cached_property
     def before_as_traced(self) -> Schedule:
@@ -411,11 +418,15 @@ def gather(
     kept = captured.sources.lines
     sources = {file: found for file in sorted(files) if (found := read_source(file, kept.get(file)))}
     as_traced = task_graph(trace, steps)
+    usual = typical(as_traced, trace, steps)
+    on_host = np.flatnonzero(~np.isin(usual.row, trace.on_device))
+    step_ns = _true_step_ns(captured, bool(len(trace.on_device)))
     return Evidence(
         trace=trace,
         steps=steps,
-        traced=_at_pace(as_traced, trace, steps, _true_step_ns(captured, bool(len(trace.on_device)))),
+        traced=usual if step_ns is None else at_pace(usual, on_host, step_ns),
         as_traced=as_traced,
+        light=None if step_ns is None or not len(trace.on_device) else lightest(usual, on_host, step_ns),
         places=Places(trace, steps, captured.attribution),
         sources=sources,
         command=tuple(command),
@@ -452,10 +463,3 @@ def _true_step_ns(captured: Captured, has_device: bool) -> float | None:
         return None
     times = captured.step_times_ms.get("A")
     return 1e6 * (first.step_ms if has_device or not times else median(times))
-
-
-def _at_pace(traced: TracedGraph, trace: Trace, steps: Steps, step_ns: float | None) -> TracedGraph:
-    usual = typical(traced, trace, steps)
-    if step_ns is None:
-        return usual
-    return at_pace(usual, np.flatnonzero(~np.isin(usual.row, trace.on_device)), step_ns)
