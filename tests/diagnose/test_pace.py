@@ -1,4 +1,4 @@
-"""How quick the host is beside a device that sets the pace: tracing slows it, and nothing tells by how much."""
+"""How quick the host is beside a device that sets the pace: tracing slows it by what nothing tells."""
 
 from collections.abc import Iterator
 from pathlib import Path
