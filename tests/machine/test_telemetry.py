@@ -154,6 +154,13 @@ def test_a_window_summary_gives_shares_for_times_and_values_for_gauges() -> None
     assert window["reasons"] == {"SwPowerCap": 1.0}
 
 
+def test_a_counter_that_begins_anew_has_no_rate_there() -> None:
+    bus = Column("gpu.pcie_received", "bytes", "count")
+    told = telemetry({bus: [0.0, 1e6, 4e9, 2e6, 3e6]}).to_record()["series"]["gpu.pcie_received"]
+    assert told["min"] == pytest.approx(2e7)
+    assert told["n"] == 3
+
+
 def test_a_long_record_stays_small_and_says_how_many_samples_it_had() -> None:
     n = 20 * 3600
     columns = {

@@ -463,7 +463,9 @@ def _share(part: float, seconds: float) -> str:
 def _rates(totals: npt.NDArray[np.float64], times: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     steps = np.diff(times)
     rates = np.full(steps.shape, np.nan)
-    np.divide(np.diff(totals), steps, out=rates, where=steps > 0)
+    grown = np.diff(totals)
+    # A counter of 32 bits begins anew, that of an H200's bus every few seconds: what it grew by is not known.
+    np.divide(grown, steps, out=rates, where=(steps > 0) & (grown >= 0))
     return rates
 
 

@@ -82,7 +82,8 @@ function telemetrySection() {
   const told = table(record.telemetry);
   const series = Object.entries(table(told.series)).filter(([, values]) => values && typeof values === "object");
   if (!series.length) return null;
-  const reasons = Object.entries(table(told.reasons)).filter(([, share]) => number(share) > 0);
+  // One that has nothing to do is not held down.
+  const reasons = Object.entries(table(told.reasons)).filter(([name, share]) => number(share) > 0 && name !== "GpuIdle");
   const others = list(told.foreign_processes);
   return section("telemetry", "What the machine did meanwhile", null,
     el("div.wide", {}, el("table.small.telemetry", {},
@@ -100,6 +101,7 @@ const telemetryName = (name) => seen(name).replace(/^gpu\./, "").replace(/_mhz$/
 function telemetryValue(value, unit) {
   if (number(value) === null) return "–";
   if (!unit || unit === "1" || unit === "share") return percent(value);
+  if (unit === "bytes" || unit === "bytes/s") return prefixed(value, unit.replace("bytes", "B"));
   return `${three(value)} ${short(unit, 12)}`;
 }
 
