@@ -17,6 +17,7 @@ from tests.report.browser import Browser, browser_path
 from trackside.records.durations import duration
 from trackside.records.profile import ProfileRecord
 from trackside.report import profile_html
+from trackside.report.kernel_names import short_kernel
 from trackside.report.profile_html import MOST_BYTES, write_report
 
 HERE = browser_path()
@@ -112,6 +113,49 @@ def test_the_first_screen_names_the_top_problem_its_line_and_its_gain(opened: Pa
     assert "Attention is computed step by step" in seen
     assert "model.py:23 |" in seen
     assert "17 % of the step 13–20 %, about 36 ms" in seen
+
+
+@needs_browser
+def test_on_a_narrow_screen_the_sentence_keeps_its_line_and_gain(browser: Browser, tmp_path: Path) -> None:
+    record = profile_records.gpu_training().to_dict()
+    file = "research/experiments/language/long_context/variants/model.py"
+    record["findings"][0]["file"] = file
+    record["verdict"] = (
+        "A step takes 4.33 ms, 54% of it on the host alone. First: 144 small products run one after the "
+        f"other ({file}:23), about 88% of the step."
+    )
+    record["kernels"][0]["lines"] = [f"{file}:23"]
+    write_report(record, tmp_path / "report.html")
+    browser.size(400, 800)
+    browser.open(tmp_path / "report.html")
+    assert "(model.py:23), about 88% of the step." in texts(browser, "h1")[0]
+    assert browser.value(
+        "(() => { const h = document.querySelector('h1'); return h.scrollHeight <= h.clientHeight + 1; })()"
+    )
+    assert file in browser.value("document.querySelector('h1').title")
+    browser.size(1280, 800)
+    settled(browser)
+    assert texts(browser, "#kernel-rows .k-line")[0] == "model.py:23"
+
+
+@needs_browser
+def test_what_the_machine_did_is_told_in_units_that_can_be_read(browser: Browser, tmp_path: Path) -> None:
+    record = profile_records.gpu_training().to_dict()
+    bus = {
+        "unit": "bytes/s",
+        "n": 3,
+        "min": 0.0,
+        "median": 2e6,
+        "mean": 2e6,
+        "max": 8.9e9,
+        "points": [0, 1, 2],
+    }
+    record["telemetry"] |= {"series": {"gpu.pcie_sent": bus}, "reasons": {"GpuIdle": 0.2}}
+    write_report(record, tmp_path / "report.html")
+    browser.open(tmp_path / "report.html")
+    (row,) = texts(browser, ".telemetry tbody tr")
+    assert row.split("\t")[-3:] == ["0 B/s", "2.00 MB/s", "8.90 GB/s"]
+    assert "held down" not in texts(browser, "#telemetry")[0]
 
 
 @needs_browser
@@ -597,6 +641,7 @@ def test_a_record_that_fits_is_in_the_page_whole(written: Callable[[str], Path])
     lane = data["timeline"][0]
     assert lane["texts"][lane["text"][0]] == "enumerate(DataLoader)#_SingleProcess.__next__"
     for kept, whole in zip(data["kernels"], record["kernels"], strict=True):
+        assert kept.pop("short", whole["name"]) == short_kernel(whole["name"])
         assert kept == whole | {
             name: pytest.approx(whole[name], rel=1e-5) for name in ("share", "median_us", "counters")
         }

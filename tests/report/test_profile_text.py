@@ -42,12 +42,23 @@ def test_the_story_is_told_in_order() -> None:
         "what to change where gain",
         "Attention is computed step by step",
         "13%–20%",
+        "→ " + record.findings[0].fix[:40],
         "all 6 at once about 33%",
         "Clocks were held down",
     ]
     places = [text.find(part) for part in parts]
     assert -1 not in places, [part for part, at in zip(parts, places, strict=True) if at < 0]
     assert places == sorted(places)
+
+
+def test_kernels_that_begin_alike_are_told_apart() -> None:
+    record = gpu_training()
+    for kernel, what in zip(record.kernels, ("MeanOps", "WelfordOps"), strict=False):
+        applied = f"at::native::ReduceOp<float, at::native::{what}<float>, unsigned int>"
+        kernel.name = f"void at::native::reduce_kernel<512, 1, {applied} >({applied})"
+    text = shown(record)
+    assert "reduce_kernel<MeanOps>" in text
+    assert "reduce_kernel<WelfordOps>" in text
 
 
 def test_few_ranks_have_a_line_each() -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from trackside.report.kernel_names import short_kernel
+
 __all__ = ["fitted"]
 
 # Longer texts are cut and say so: nobody reads more of a kernel's name.
@@ -31,6 +33,9 @@ def fitted(record: Mapping[str, Any], size: Size, room: int) -> dict[str, Any]:
     data["sources"] = {
         file: [[1, lines]] for file, lines in data.get("sources", {}).items() if isinstance(lines, list)
     }
+    for kernel in data.get("kernels", ()):
+        if (short := short_kernel(kernel["name"])) != kernel["name"]:
+            kernel["short"] = short
     data["timeline"] = [_columns(lane) for lane in record.get("timeline", ())]
     notes: dict[str, str] = {}
     sizes = {key: size(value) for key, value in data.items()}

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from trackside.records.durations import duration
 from trackside.records.errors import printable
+from trackside.report.kernel_names import short_kernel
 from trackside.report.sizes import told_bytes
 
 __all__ = ["render"]
@@ -33,6 +34,8 @@ _LEAST_SHARE = 0.005
 _NARROW = 100
 # Characters of a file and its line: of a finding, and elsewhere.
 _WHERE, _PLACE = 30, 34
+# And of what to do about the first finding.
+_FIX = 150
 
 
 def render(record: Mapping[str, Any], console: Console) -> None:
@@ -44,9 +47,9 @@ def render(record: Mapping[str, Any], console: Console) -> None:
     ranks = record.get("ranks", ())
     _ranks(ranks, console)
     # They take the place of other rows: all is one screen.
-    less = 2 if len(ranks) > 1 else 0
+    less, fewer = (2, 3) if len(ranks) > 1 else (0, 0)
     _lines(record, console, _LINES - less)
-    _kernels(record, console, _KERNELS - less)
+    _kernels(record, console, _KERNELS - fewer)
     _memory(record.get("memory", ()), console)
     _findings(record, console)
     _trust(record["trust"], console)
@@ -170,7 +173,7 @@ def _kernels(record: Mapping[str, Any], console: Console, most: int) -> None:
     for row in rows:
         where = Text(printable(_short_place(row["lines"][0])) if row["lines"] else "", style="dim")
         table.add_row(
-            Text(printable(row["name"])),
+            Text(printable(short_kernel(row["name"]))),
             *([where] if wide else []),
             f"{row['calls']:.3g}",
             _ms(row["total_ms"]),
@@ -251,11 +254,17 @@ def _findings(record: Mapping[str, Any], console: Console) -> None:
             f"{gain['low']:.0%}–{gain['high']:.0%}",
         )
     console.print(Padding(table, (1, 2, 0, 2)))
+    console.print(Padding(Text(printable(f"→ {_short_fix(rows[0]['fix'])}")), (0, 2)))
     together = record["together"]
     told = [f"{len(rows) - _FINDINGS} more"] if len(rows) > _FINDINGS else []
     told += [f"all {len(rows)} at once about {together['mid']:.0%}"] if together and len(rows) > 1 else []
     if told:
         console.print(Padding(Text("; ".join(told), style="dim"), (0, 2)))
+
+
+def _short_fix(fix: str) -> str:
+    """What to type for the first of them; two lines of a narrow terminal."""
+    return fix if len(fix) <= _FIX else f"{fix[: _FIX - 1]}…"
 
 
 def _trust(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
@@ -269,7 +278,9 @@ def _trust(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         table.add_row(Text("!", style="yellow"), text)
     console.print(Padding(table, (1, 2, 0, 2)))
     if len(rows) > _TRUST:
-        console.print(Padding(Text(f"{len(rows) - _TRUST} more limits in the report", style="dim"), (0, 2)))
+        left = len(rows) - _TRUST
+        more = f"{left} more {'limit' if left == 1 else 'limits'} in the report"
+        console.print(Padding(Text(more, style="dim"), (0, 2)))
 
 
 def _place(file: str, line: int, most: int = _PLACE) -> str:

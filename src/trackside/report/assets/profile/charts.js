@@ -162,7 +162,7 @@ function place(node, left, width, row, high) {
 }
 
 function cell(node, left, width, row, high, whole) {
-  const name = node.kernel ? `${node.kernel.id}  ${node.kernel.name}` : node.line ? String(node.name).split("/").pop() : node.name;
+  const name = node.kernel ? `${node.kernel.id}  ${node.kernel.short || node.kernel.name}` : node.line ? String(node.name).split("/").pop() : node.name;
   const button = el("button.cell", {
     type: "button", tabindex: "-1", "--c": colour(node.bound),
     "aria-label": `${short(name, 120)}, ${ms(node.ms)}, ${percent(node.ms / whole)}`,

@@ -90,14 +90,14 @@ const mostShare = once(() => list(record.kernels).reduce((most, kernel) => Math.
 function kernelRow(kernel) {
   const row = el("tr", { "data-kernel": kernel.id },
     el("td.k-id", {}, el("button.open", { type: "button", "aria-expanded": "false", "aria-label": `Details of ${short(kernel.id, 40)}`, onclick: () => toggleKernel(kernel, row) }, short(kernel.id, 12))),
-    el("td.k-name", {}, el("code", { title: short(kernel.name, 400) }, short(kernel.name, 160))),
+    el("td.k-name", {}, el("code", { title: short(kernel.name, 400) }, short(kernel.short || kernel.name, 160))),
     el("td.figure", {}, ms(kernel.total_ms)),
     el("td.figure.measure", { "--wide": `${(100 * (kernel.share || 0)) / mostShare()}%`, "--c": colour(kernel.bound) }, percent(kernel.share)),
     el("td.figure", {}, count(kernel.calls)),
     el("td.figure", {}, ms(kernel.median_us / 1000)),
     el("td.k-bound", {}, swatch(kernel.bound), kernel.bound),
     el("td.figure", {}, number(kernel.roof_share) === null ? "–" : percent(kernel.roof_share)),
-    el("td.k-line", {}, kernel.line ? placeOf(kernel.line) : "–"));
+    el("td.k-line", {}, kernel.line ? placeOf(kernel.line, true) : "–"));
   rowOf.set(kernel.id, row);
   return row;
 }
@@ -173,7 +173,7 @@ function countersSection() {
     el("p.note", {}, "The stronger the colour, the more: percentages against 100, other counters against the largest in their column."),
     el("div.wide", { tabindex: "0", role: "region", "aria-label": "Counters, scrolls sideways" }, el("table.heat", {},
       el("thead", {}, el("tr", {}, el("th", {}, thing), names.map((name) => el("th.counter", { title: short(name, 200) }, el("span", {}, shortCounter(name)))))),
-      el("tbody", {}, shown.map((kernel) => el("tr", {}, el("th", { scope: "row" }, kernelLink(kernel.id), " ", el("span.name", {}, short(kernel.name, 40))),
+      el("tbody", {}, shown.map((kernel) => el("tr", {}, el("th", { scope: "row" }, kernelLink(kernel.id), " ", el("span.name", {}, short(kernel.short || kernel.name, 40))),
         names.map((name) => {
           const value = number(kernel.counters[name]);
           return value === null ? el("td.figure", {}, "–")

@@ -15,9 +15,16 @@ function header() {
   ].filter(Boolean);
   return el("header.verdict", { id: "verdict" },
     el("p.command", {}, el("code", { title: short(list(record.command).join(" "), 600) }, short(list(record.command).join(" "), 300))),
-    el("h1", {}, unbroken(record.verdict)),
+    el("h1", { title: short(record.verdict, 600) }, unbroken(withoutFolders(record.verdict))),
     el("p.facts", {}, facts.map((fact) => el("span", {}, fact))),
     ending(end));
+}
+
+// The sentence is to be read at a glance, with its line and its gain; folders stand on the card.
+function withoutFolders(text) {
+  const first = list(record.findings)[0] || list(record.lines)[0] || {};
+  const file = String(first.file || "");
+  return file.includes("/") ? String(text).replaceAll(`${file}:`, `${file.slice(file.lastIndexOf("/") + 1)}:`) : text;
 }
 
 function ending(end) {

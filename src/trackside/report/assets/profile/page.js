@@ -281,19 +281,21 @@ const code = (text) => el("code", {}, text);
 const places = new Map();
 
 // A file and line that leads to the source below, if it is there.
-function placeLink(file, line) {
+function placeLink(file, line, bare) {
   const text = line === null || line === undefined ? String(file) : `${file}:${line}`;
-  if (!places.has(file)) return el("span.place", { title: short(text, 300) }, short(text, 120));
+  const told = bare ? text.slice(text.lastIndexOf("/") + 1) : text;
+  if (!places.has(file)) return el("span.place", { title: short(text, 300) }, short(told, 120));
   return el("a.place", {
     href: `#${encodeURIComponent(text)}`, title: short(text, 300),
     onclick: (event) => { event.preventDefault(); showLine(file, line); },
-  }, short(text, 120));
+  }, short(told, 120));
 }
 
-function placeOf(text) {
+// Where there is little room the folders are left out, and not the line.
+function placeOf(text, bare) {
   const cut = String(text).lastIndexOf(":");
   const line = Number(String(text).slice(cut + 1));
-  return cut > 0 && Number.isInteger(line) ? placeLink(String(text).slice(0, cut), line) : placeLink(text, null);
+  return cut > 0 && Number.isInteger(line) ? placeLink(String(text).slice(0, cut), line, bare) : placeLink(text, null, bare);
 }
 
 function reveal(node) {
