@@ -139,6 +139,8 @@ def test_the_sentence_says_what_the_step_is_spent_on_and_where(tmp_path: Path, t
     )
     told = build_record(captured_in(tmp_path), run_in(tmp_path), [finding], finding.gain)
     assert told.findings[0].file == "train.py"
+    (product,) = (one.id for one in told.kernels if one.lines)
+    assert told.findings[0].kernels == [product]
     assert told.together == finding.gain
     assert told.verdict.endswith(f"First: {title} (train.py:3), about 30% of the step.")
 

@@ -36,6 +36,8 @@ _FOUND_BY = {
     "repetition": "operators that repeat",
     "window": "nothing: the window is taken as one",
 }
+# Of what runs for a finding's line, the longest.
+_MOST_KERNELS = 8
 _MOST_SOURCES, _MOST_SOURCE_SIGNS = 60, 6_000_000
 
 
@@ -82,7 +84,7 @@ def build_record(
     buckets = bucket_rows(captured, step_ms) if step_ms else []
     seen = _seen(view, captured, shown, run.ceilings) if view is not None else _Seen()
     sources, source_trust = _sources(captured, shown, run.started_s)
-    named = [one.model_copy(update={"file": shown(one.file)}) if one.file else one for one in findings]
+    named = [_placed(one, shown, seen.kernels) for one in findings]
     timed = captured.window("A")
     return ProfileRecord(
         schema="trackside.profile/1",
@@ -135,6 +137,16 @@ def build_record(
         seconds=run.seconds,
         version=trackside.__version__,
     )
+
+
+def _placed(finding: Finding, shown: Callable[[str], str], kernels: Sequence[Kernel]) -> Finding:
+    """A finding with its file as the record names it, and with what runs for its line."""
+    if not finding.file:
+        return finding
+    file = shown(finding.file)
+    place = f"{file}:{finding.line}"
+    own = [one.id for one in kernels if place in one.lines]
+    return finding.model_copy(update={"file": file, "kernels": own[:_MOST_KERNELS]})
 
 
 @dataclass(frozen=True)
