@@ -82,6 +82,9 @@ told("steps", profile)
 with trackside.profile() as profile:
     train(2)
 told("few", profile)
+with trackside.profile() as profile:
+    train(30)
+told("some", profile)
 assert not torch._C._autograd._profiler_enabled() and sys.gettrace() is None
 """
 
@@ -176,6 +179,15 @@ def test_a_block_of_steps_has_its_windows_and_another_block_may_follow(blocks: R
     assert first["step_ms"] > 0
     assert [one["window"] for one in second["windows"]] == ["T", "B"]
     assert second["run_id"] != first["run_id"]
+
+
+def test_a_block_that_ends_before_its_steps_are_traced_has_its_first_ones(blocks: Ran) -> None:
+    record = blocks.records["some"]
+    assert [one["window"] for one in record["windows"]] == ["A", "T", "B"]
+    assert record["steps_found_by"] == "calls of Optimizer.step"
+    texts = {line["text"].strip() for line in record["lines"]}
+    assert "model(x).sum().backward()" in texts
+    assert "aten::linear" in {kernel["name"] for kernel in record["kernels"]}
 
 
 def test_what_is_imported_after_a_block_is_imported_without_us(blocks: Ran) -> None:

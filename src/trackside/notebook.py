@@ -49,8 +49,8 @@ _PATIENCE_S = 120.0
 class Block:
     """Watches what runs between its beginning and its end, as `trackside profile` watches a program.
 
-    A block of many steps has them untraced, traced and line by line, one after the other. One that is over
-    before is traced as a whole, with its lines, and has no untraced times.
+    A block of many steps has them untraced, traced and line by line, one after the other. Of one that is over
+    before, its first steps are traced, with their lines; one without steps is traced as a whole.
 
     It waits for others that measure on its devices, and keeps them off until it is over; but it is part of a
     program, which may have processes that wait for this one. So after two minutes it begins all the same, and

@@ -136,6 +136,8 @@ class Capture:
         """Whether everything is recorded from the start: what is captured may be over before its windows."""
         self._all_since_ns: int | None = None
         """While everything is recorded."""
+        self._beginning: Windows | None = None
+        """What was recorded until the first window, as windows."""
 
     def begin(self, torch: ModuleType) -> None:
         """Torch has been imported: from now on there are steps."""
@@ -356,13 +358,33 @@ class Capture:
         windows.past = [Window(stage, since, ends, ended_ns) for stage in (Stage.TRACED, Stage.ATTRIBUTED)]
         windows.now = Window(Stage.DONE, ended_ns)
 
+    def _keep_beginning(self, windows: Windows) -> None:
+        """What was recorded until now stands until windows have given the same: the block may end before."""
+        since, self._all_since_ns = self._all_since_ns, None
+        assert since is not None
+        until = _clock()
+        try:
+            self._recording.end(aside=False)
+        except RuntimeError:
+            # A profiler of the program's own has come first.
+            self._recording.drop()
+            return
+        ends = [at for at in windows.now.ends_ns if at >= since]
+        if len(ends) > 1:
+            # What is done once is done in the first.
+            since, *ends = ends
+        kept = Windows(self._limits, until)
+        kept.by_time = not ends
+        kept.past = [Window(stage, since, ends, until) for stage in (Stage.TRACED, Stage.ATTRIBUTED)]
+        kept.now = Window(Stage.DONE, until)
+        self._whole = self._beginning = kept
+
     def _change(self, following: Stage) -> None:
         """End one window and begin another; what that takes belongs to neither."""
         windows = self._windows
         assert windows is not None
         if self._all_since_ns is not None:
-            self._recording.drop()
-            self._all_since_ns = None
+            self._keep_beginning(windows)
         windows.by_time = self._stretches is not None
         wait_for_device()
         ending = windows.now
@@ -418,6 +440,10 @@ class Capture:
     def _write_windows(self) -> None:
         windows = self._whole or self._windows
         told = [*windows.past, windows.now] if windows is not None else []
+        if windows is not None and windows is self._beginning and self._windows is not None:
+            # True times are there all the same.
+            timed = [one for one in self._windows.past if one.stage is Stage.TIMED and one.ends_ns]
+            told = [*timed, *told] if not windows.by_time else told
         write_json(
             os.path.join(self._folder, "windows.json"),
             {
