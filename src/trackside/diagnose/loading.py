@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,18 +10,21 @@ import numpy as np
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Source
-from trackside.diagnose.wording import count, percent
+from trackside.diagnose.wording import count, many, percent
 from trackside.machine.doctor.script import Argument, Call
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
+from trackside.trace.model import Ints
 
-__all__: list[str] = []
+__all__ = ["loader_calls"]
 
 _ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter"
 _WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter"
 _LOADER = ("torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader")
 # Getting a batch from a worker: a message, mapped memory, a tensor around it.
 _HAND_OVER_NS = 300_000
+# A batch that is there is handed over in less, on a busy machine too.
+_WAITED_NS = 2_000_000
 _MOST_WORKERS = 4
 
 
@@ -38,7 +42,7 @@ def loading_in_the_loop(evidence: Evidence) -> Iterator[Draft]:
     # What the workers do not get done while the step computes is still waited for.
     left = min(load, max(0.0, load / workers - rest) + _HAND_OVER_NS)
     factor = left / load
-    calls = _loader_calls(evidence)
+    calls = loader_calls(evidence)
     source_diff = _with_workers(calls, workers)
     yield Draft(
         title="Batches are made in the training loop itself",
@@ -58,7 +62,7 @@ def loading_in_the_loop(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
-def _loader_calls(evidence: Evidence) -> list[tuple[Source, Call]]:
+def loader_calls(evidence: Evidence) -> list[tuple[Source, Call]]:
     return [
         (source, call) for source in evidence.sources.values() for call in source.script.exactly(*_LOADER)
     ]
@@ -113,18 +117,70 @@ def samples_one_by_one(evidence: Evidence) -> Iterator[Draft]:
     )
 
 
+@rule("waiting-for-workers", "input", item="storage.num-workers")
+def waiting_for_workers(evidence: Evidence) -> Iterator[Draft]:
+    """Loader workers that do not keep up: the step waits for them, and there are processors for more."""
+    every = evidence.annotations(_WORKERS)
+    line = evidence.places.caller(int(every[0])) if len(every) else None
+    ranges = np.setdiff1d(every, _first_batches(evidence, every, line)) if line is not None else every
+    calls = loader_calls(evidence)
+    if not len(ranges) or len(calls) != 1:
+        return
+    source, call = calls[0]
+    now = source.script.read(call.expression("num_workers", 5))
+    cpus = evidence.machine.cpus
+    wait = evidence.ranges_ns(ranges)
+    rest = evidence.step_ns - wait
+    usual = float(np.median(evidence.trace.duration[ranges]))
+    if wait < 0.05 * evidence.step_ns or usual < _WAITED_NS:
+        return
+    if not isinstance(now, int) or not 1 <= now < cpus:
+        return
+    # Who is waited for in every step makes a batch in as many steps as there are workers.
+    batch = now * evidence.step_ns
+    workers = min(cpus, max(now + 1, math.ceil(batch / max(rest, _HAND_OVER_NS))))
+    then = max(rest + _HAND_OVER_NS, batch / workers, (batch + rest) / cpus)
+    factor = max(0.0, min(1.0, (then - rest) / wait))
+    yield Draft(
+        title=f"The step waits for {many(now, 'loader worker')}",
+        line=line,
+        evidence=[
+            f"A batch is waited for {duration(wait)} of a step of {duration(evidence.step_ns)} "
+            f"({percent(wait / evidence.step_ns)}), in which nothing is computed; the rest takes "
+            f"{duration(rest)}.",
+            f"{many(now, 'worker')} on {cpus} processors: making one batch takes about {duration(batch)}, so "
+            f"{workers} would hand one over every {duration(then)}.",
+        ],
+        fix=f"Give the DataLoader num_workers={workers}, or make a sample cheaper.",
+        edits=evidence.ranges_shrunk(ranges, min(1.0, factor + 0.1)),
+        least=evidence.ranges_shrunk(ranges, min(1.0, 0.5 + factor / 2)),
+        most=evidence.ranges_shrunk(ranges, factor),
+        diff=source.diff([source.with_argument(call, "num_workers", str(workers))])
+        if call.has("num_workers")
+        else None,
+    )
+
+
+def _first_batches(evidence: Evidence, ranges: Ints, line: Line) -> Ints:
+    """Those of the ranges in which an epoch's first batch is fetched.
+
+    A loader draws a seed as it starts its workers; what is fetched next is the first.
+    """
+    seeds = [row for row in evidence.ops("aten::random_").tolist() if evidence.places.caller(row) == line]
+    after = np.searchsorted(ranges, seeds)
+    found: Ints = np.unique(ranges[after[after < len(ranges)]])
+    return found
+
+
 @rule("workers-started-again", "input", item="storage.persistent-workers")
 def workers_started_again(evidence: Evidence) -> Iterator[Draft]:
     """Loader workers that end with every epoch and are started anew for the next."""
     ranges = evidence.annotations(_WORKERS)
-    calls = [(source, call) for source, call in _loader_calls(evidence) if _ends_workers(source, call)]
+    calls = [(source, call) for source, call in loader_calls(evidence) if _ends_workers(source, call)]
     line = evidence.places.caller(int(ranges[0])) if len(ranges) else None
     if line is None or not calls:
         return
-    # A loader draws a seed as it starts its workers; what is fetched next is an epoch's first batch.
-    seeds = [row for row in evidence.ops("aten::random_").tolist() if evidence.places.caller(row) == line]
-    after = np.searchsorted(ranges, seeds)
-    first = np.unique(ranges[after[after < len(ranges)]])
+    first = _first_batches(evidence, ranges, line)
     others = np.setdiff1d(ranges, first)
     if not len(first) or not len(others):
         return
