@@ -117,10 +117,19 @@ class _Renamed(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def test_rules_name_items_that_exist() -> None:
+@pytest.mark.slow
+def test_a_chain_of_products_comes_with_its_diff(evidence_of: Gathered) -> None:
+    found = every_finding(evidence_of(PROGRAMS / "products_broken.py"))
+    (chain,) = (one for one in found.findings if one.id == "chain-order")
+    assert chain.diff is not None
+    assert "-    column = first @ second @ vector  # problem: chain-order\n" in chain.diff
+    assert "+    column = first @ (second @ vector)  # problem: chain-order\n" in chain.diff
+
+
+def test_every_rule_names_an_item_that_exists() -> None:
     known = items()
     for rule in all_rules().values():
-        assert rule.item is None or rule.item in known, rule.id
+        assert rule.item in known, rule.id
         assert rule.about, rule.id
 
 

@@ -103,3 +103,52 @@ def test_a_loop_of_products_keeps_the_matrix_behind_them(text: str, keeps: bool,
     found = source(tmp_path, f"import torch\n{text}\n")
     (loop,) = found.loops(2)
     assert found.keeps_second_factor(loop, 2) is keeps
+
+
+def test_a_call_that_is_a_statement_is_left_out_with_its_line(tmp_path: Path) -> None:
+    found = source(
+        tmp_path,
+        "import gc\nfor x in range(3):\n    gc.collect()  # now\n    y = x\n"
+        "if y:\n    gc.collect()\nz = gc.collect()\n",
+    )
+    first, only, part = sorted(found.script.exactly("gc.collect"), key=lambda call: call.node.lineno)
+    gone = found.without_call(first)
+    assert gone is not None
+    assert found.diff([gone]) == (
+        "--- a/x.py\n+++ b/x.py\n@@ -1,6 +1,5 @@\n import gc\n for x in range(3):\n-    gc.collect()  # now\n"
+        "     y = x\n if y:\n     gc.collect()\n"
+    )
+    gone = found.without_call(only)
+    assert gone is not None
+    assert "-    gc.collect()\n+    pass\n" in (found.diff([gone]) or "")
+    assert found.without_call(part) is None
+
+
+def test_a_statement_comes_behind_the_imports_under_the_name_that_the_file_has(tmp_path: Path) -> None:
+    found = source(
+        tmp_path,
+        '"""x"""\n\nimport torch as t\nfrom os import path\n\n\n@t.no_grad()\ndef f():\n    pass\n',
+    )
+    assert found.named("torch") == "t"
+    assert found.named("numpy") is None
+    change = found.behind_imports("t.f()")
+    assert change is not None
+    lines = (found.diff([change]) or "").splitlines()[3:]
+    assert [line for line in lines if line.startswith("-")] == []
+    assert lines.index(" from os import path") < lines.index("+t.f()") < lines.index(" @t.no_grad()")
+    assert source(tmp_path, "x = 1\n").behind_imports("y") is None
+
+
+def test_an_argument_takes_the_place_of_one_that_forbids_it(tmp_path: Path) -> None:
+    found = source(tmp_path, "import torch\nx = torch.optim.Adam(p, lr=1e-3, foreach=True)\n")
+    (call,) = found.script.exactly("torch.optim.Adam")
+    text = found.diff([found.with_argument(call, "fused", "True", "foreach")])
+    assert "+x = torch.optim.Adam(p, lr=1e-3, fused=True)\n" in (text or "")
+
+
+def test_what_was_in_parentheses_stays_there(tmp_path: Path) -> None:
+    found = source(tmp_path, "y = (a + b).contiguous() @ w\n")
+    (call,) = found.methods_on(1, "contiguous")
+    assert isinstance(call.node.func, ast.Attribute)
+    assert found.operand_text(call.node.func.value) == "(a + b)"
+    assert found.operand_text(call.node) == "(a + b).contiguous()"

@@ -18,7 +18,7 @@ from trackside.diagnose.chains import (
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
-from trackside.diagnose.wording import count, percent, shape_text
+from trackside.diagnose.wording import many, percent, shape_text
 from trackside.diagnose.workbench import Ratio
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
@@ -63,7 +63,7 @@ def float64(evidence: Evidence) -> Iterator[Draft]:
         title="Numbers are computed in float64",
         line=line,
         evidence=[
-            f"{count(len(double) / len(evidence.steps))} operators of a step work on float64 and take "
+            f"{many(len(double) / len(evidence.steps), 'operator')} of a step on float64: "
             f"{duration(cost)} of {duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
             *([f"The largest product was measured here to take {factor} in float32."] if products else []),
         ],
@@ -214,7 +214,7 @@ def copy_before_product(evidence: Evidence) -> Iterator[Draft]:
         calls = source.methods_on(line.line, "contiguous") if source is not None else []
         dropped = (
             [
-                Change(call.node, source.script_text(call.node.func.value))  # type: ignore[attr-defined]
+                Change(call.node, source.operand_text(call.node.func.value))  # type: ignore[attr-defined]
                 for call in calls
             ]
             if source is not None
@@ -309,7 +309,7 @@ def channels_first(evidence: Evidence) -> Iterator[Draft]:
         title="Convolutions run on images that lie channel by channel",
         line=evidence.places.line(row),
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} convolutions take {duration(cost)} of a step of "
+            f"{many(len(rows) / len(evidence.steps), 'convolution')}: {duration(cost)} of a step of "
             f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}), derivatives included.",
             f"The largest, over {shape_text(image)}, was measured here to take {ratio} in channels_last.",
         ],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft
-from trackside.diagnose.wording import count, percent, shape_text
+from trackside.diagnose.wording import many, percent, shape_text
 from trackside.diagnose.workbench import Ratio
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
@@ -159,7 +159,7 @@ def replacement(
         title=title,
         line=line,
         evidence=[
-            f"{said} {shape_text(shape)}, {count(times)} time{'s' if times != 1 else ''} a step.",
+            f"{said} {shape_text(shape)}, {many(times, 'time')} a step.",
             f"They take {duration(cost)} of a step of {duration(evidence.step_ns)} "
             f"({percent(cost / evidence.step_ns)}){backwards}.",
             f"At these shapes the one call was measured here to take {ratio}.",

@@ -8,7 +8,7 @@ from trackside.diagnose.chains import backward_of, numel
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.patterns import is_pointwise
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, percent, shape_text
+from trackside.diagnose.wording import count, many, percent, shape_text
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
 
@@ -65,7 +65,7 @@ def graph_break(evidence: Evidence) -> Iterator[Draft]:
             title="A compiled function is cut into pieces",
             line=line,
             evidence=[
-                f"{count(len(regions) / len(evidence.steps))} times in a step a compiled function leaves "
+                f"{many(len(regions) / len(evidence.steps), 'time')} in a step a compiled function leaves "
                 "its graph on this line "
                 f"and enters another; that takes {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}), and nothing is fused across the cut.",

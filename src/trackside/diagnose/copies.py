@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.loading import loader_calls
 from trackside.diagnose.on_device import SYNCS, busiest_line, named, window
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, percent
+from trackside.diagnose.wording import count, many, percent
 from trackside.records.durations import duration
 from trackside.trace.edits import Remove, Scale
 from trackside.trace.intervals import merged
@@ -40,15 +41,25 @@ def pageable_copy(evidence: Evidence) -> Iterator[Draft]:
         title="Batches are copied to the device from ordinary memory",
         line=busiest_line(evidence, calls[calls >= 0]),
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} copies of a step move "
-            f"{size / len(evidence.steps) / 1e6:.1f} MB from "
-            f"pageable memory at {now / 1e9:.1f} GB/s; pinned memory reaches {pinned / 1e9:.0f} GB/s.",
+            f"{many(len(rows) / len(evidence.steps), 'copy', 'copies')} of a step with "
+            f"{size / len(evidence.steps) / 1e6:.1f} MB from pageable memory, at {now / 1e9:.1f} GB/s; "
+            f"pinned memory reaches {pinned / 1e9:.0f} GB/s.",
         ],
         fix="DataLoader(…, pin_memory=True), and .to(device, non_blocking=True).",
         edits=[Scale(evidence.traced.tasks_of(rows), factor), Remove(evidence.traced.tasks_of(waits))],
         least=[Scale(evidence.traced.tasks_of(rows), factor)],
         confidence="medium",
+        diff=_with_pinned(evidence),
     )
+
+
+def _with_pinned(evidence: Evidence) -> str | None:
+    """The one loader of the program with pinned memory; its copies are not looked for."""
+    calls = loader_calls(evidence)
+    if len(calls) != 1 or calls[0][1].has("pin_memory"):
+        return None
+    source, call = calls[0]
+    return source.diff([source.with_argument(call, "pin_memory", "True")])
 
 
 @rule("exposed-copy", "input", item="pytorch.non-blocking-copies", on="device")
@@ -144,7 +155,7 @@ def made_on_the_host(evidence: Evidence) -> Iterator[Draft]:
         title="Tensors are filled on the host and then moved to the device",
         line=busiest_line(evidence, np.array([made for made, _ in pairs])),
         evidence=[
-            f"{count(len(pairs) / len(evidence.steps))} tensors of a step are made on the host and copied: "
+            f"{many(len(pairs) / len(evidence.steps), 'tensor')} of a step, made on the host and copied: "
             f"{duration(evidence.cost(both))} of {duration(evidence.step_ns)}.",
         ],
         fix="Make them where they are used: torch.zeros(…, device=device).",

@@ -15,7 +15,7 @@ from trackside.diagnose.on_device import (
     in_window,
 )
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, percent
+from trackside.diagnose.wording import count, many, percent
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
 from trackside.trace.edits import Remove, Scale, ShrinkGaps
@@ -126,7 +126,7 @@ def gap_between_replays(evidence: Evidence) -> Iterator[Draft]:
         title="The device waits between replays of its graph",
         line=busiest_line(evidence, replays),
         evidence=[
-            f"{count(len(replays) / len(evidence.steps))} replays run in a step, and the device is idle "
+            f"{many(len(replays) / len(evidence.steps), 'replay')} in a step, and the device is idle "
             f"for {percent(idle)} "
             "of it.",
         ],
@@ -175,7 +175,7 @@ def _waits_under(evidence: Evidence, names: tuple[str, ...], title: str, fix: st
             title=title,
             line=line,
             evidence=[
-                f"The host waits {count(len(waits) / len(evidence.steps))} times in a step, "
+                f"The host waits {many(len(waits) / len(evidence.steps), 'time')} in a step, "
                 f"{duration(waited)} in all; "
                 f"the device is idle for {percent(idle_share(evidence))} of the step.",
             ],
@@ -201,17 +201,28 @@ def explicit_sync(evidence: Evidence) -> Iterator[Draft]:
     if len(rows) < len(evidence.steps):
         return
     waited = float(evidence.trace.duration[rows].sum()) / len(evidence.steps)
+    line = busiest_line(evidence, rows)
     yield Draft(
         title="The host waits for the whole device in every step",
-        line=busiest_line(evidence, rows),
+        line=line,
         evidence=[
-            f"cudaDeviceSynchronize runs {count(len(rows) / len(evidence.steps))} times in a step: "
+            f"cudaDeviceSynchronize runs {many(len(rows) / len(evidence.steps), 'time')} in a step: "
             f"{duration(waited)}."
         ],
         fix="Leave torch.cuda.synchronize() out; for timing use events and read them later.",
         edits=[Remove(evidence.traced.tasks_of(rows))],
         confidence="high",
+        diff=_without_wait(evidence, line),
     )
+
+
+def _without_wait(evidence: Evidence, line: Line | None) -> str | None:
+    """The file without the calls on a line that only wait for the device."""
+    source = evidence.source(line) if line is not None else None
+    if source is None or line is None:
+        return None
+    gone = [source.without_call(call) for call in source.torch_calls_on(line.line, "cuda.synchronize")]
+    return source.diff([one for one in gone if one is not None])
 
 
 @rule("allocating-in-the-step", "host", item="memory.expandable-segments", on="device")
@@ -234,9 +245,9 @@ def allocating_in_the_step(evidence: Evidence) -> Iterator[Draft]:
         title="Memory is taken from the driver and given back in every step",
         line=busiest_line(evidence, rows),
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} calls of "
+            f"{many(len(rows) / len(evidence.steps), 'call')} of "
             f"{', '.join(sorted({evidence.name(r) for r in rows.tolist()}))} "
-            f"in a step take {duration(cost)}; cudaFree also waits for the device.",
+            f"in a step: {duration(cost)}; cudaFree also waits for the device.",
         ],
         fix="Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, drop torch.cuda.empty_cache(), and pin "
         "memory once.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,8 +12,10 @@ from trackside.diagnose.chains import dtype_text
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.on_device import busiest_line, named
 from trackside.diagnose.rule import Draft, rule
-from trackside.diagnose.wording import count, percent
+from trackside.diagnose.training import with_fused
+from trackside.diagnose.wording import count, many, percent
 from trackside.diagnose.workbench import Ratio
+from trackside.profiling.line_stacks import Line
 from trackside.profiling.roofline import Roofs, kernel_works
 from trackside.records.durations import duration
 from trackside.trace.edits import Remove, Scale, ShrinkGaps
@@ -52,7 +55,7 @@ def tf32_off(evidence: Evidence) -> Iterator[Draft]:
         title="Products in float32 leave the tensor cores idle",
         line=by_line,
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} kernels of a step multiply in float32 on the "
+            f"{many(len(rows) / len(evidence.steps), 'kernel')} of a step for products in float32 on the "
             f"ordinary cores: {percent(share)} of the step.",
             told,
         ],
@@ -61,7 +64,19 @@ def tf32_off(evidence: Evidence) -> Iterator[Draft]:
         least=at(_TF32_REACHES / 2),
         most=at(1.0),
         confidence="high" if measured is not None else "medium" if ratio is not None else "low",
+        diff=_with_tf32(evidence, by_line),
     )
+
+
+def _with_tf32(evidence: Evidence, line: Line | None) -> str | None:
+    """The program's own file, or that of the line, with TF32 switched on behind its imports."""
+    script = evidence.sources.get(os.path.abspath(evidence.command[0])) if evidence.command else None
+    source = script or (evidence.source(line) if line is not None else None)
+    torch = source.named("torch") if source is not None else None
+    if source is None or torch is None:
+        return None
+    change = source.behind_imports(f'{torch}.set_float32_matmul_precision("high")')
+    return source.diff([change]) if change is not None else None
 
 
 # Of the ceiling, which is that of one very large product, the share that products of a model reach; and what
@@ -144,7 +159,7 @@ def older_products(evidence: Evidence) -> Iterator[Draft]:
         title="16-bit products run on kernels of an older generation",
         line=busiest_line(evidence, calls[calls >= 0]),
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} products of a step use kernels built for sm80: "
+            f"{many(len(rows) / len(evidence.steps), 'product')} of a step on kernels built for sm80: "
             f"{percent(share)} of it."
         ],
         fix="Update torch and cuBLAS, align dimensions to 8, or tune with "
@@ -185,9 +200,8 @@ def unaligned_products(evidence: Evidence) -> Iterator[Draft]:
         title="Products have dimensions that tensor cores cannot take whole",
         line=busiest_line(evidence, np.array(rows)),
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} products of a step have dimensions of "
-            f"{', '.join(map(str, odd[:4]))}, "
-            f"no multiple of 8; they take {percent(share)} of the step.",
+            f"{many(len(rows) / len(evidence.steps), 'product')} of a step with dimensions of "
+            f"{', '.join(map(str, odd[:4]))}, no multiple of 8: {percent(share)} of the step.",
             *([f"Padded, the largest was measured here to take {ratio:.2f} of the time."] if ratio else []),
         ],
         fix="Pad the dimension to the next multiple of 8 (vocabularies: of 64).",
@@ -226,7 +240,7 @@ def layout_conversions(evidence: Evidence) -> Iterator[Draft]:
         title="Images are turned into another layout around every convolution",
         line=busiest_line(evidence, calls[calls >= 0]),
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} kernels of a step only change a layout: "
+            f"{many(len(rows) / len(evidence.steps), 'kernel')} of a step only for another layout: "
             f"{percent(share)} of it."
         ],
         fix="model.to(memory_format=torch.channels_last), and the same for the images.",
@@ -252,8 +266,8 @@ def cast_storm(evidence: Evidence) -> Iterator[Draft]:
         title="Much of the step goes into conversions between types",
         line=busiest_line(evidence, rows),
         evidence=[
-            f"{count(len(device) / len(evidence.steps))} kernels of a step only convert: {duration(cost)} of "
-            f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
+            f"{many(len(device) / len(evidence.steps), 'kernel')} of a step only for conversions: "
+            f"{duration(cost)} of {duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
         ],
         fix="Hold weights in the type that they are used in, keep autocast around the whole forward pass, "
         "or compile, which "
@@ -279,9 +293,8 @@ def attention_fallback(evidence: Evidence) -> Iterator[Draft]:
         title="Attention fell back to the plain formula",
         line=busiest_line(evidence, rows),
         evidence=[
-            f"{count(len(rows) / len(evidence.steps))} calls of scaled_dot_product_attention in a step "
-            f"take {duration(cost)} by "
-            f"the math backend ({percent(cost / evidence.step_ns)}), "
+            f"{many(len(rows) / len(evidence.steps), 'call')} of scaled_dot_product_attention in a step by "
+            f"the math backend: {duration(cost)} ({percent(cost / evidence.step_ns)}), "
             f"{count(len(rest) / len(evidence.steps))} of their kernels "
             "only move scores.",
         ],
@@ -333,6 +346,7 @@ def optimizer_kernels(evidence: Evidence) -> Iterator[Draft]:
         least=None if ratio else [Scale(tasks, 0.8), Scale(hosts, 0.7)],
         most=None if ratio else [Scale(tasks, 0.35), Scale(hosts, 0.1), ShrinkGaps(hosts, 0.1)],
         confidence="high" if ratio else "medium",
+        diff=with_fused(evidence, kind),
     )
 
 

@@ -51,7 +51,7 @@ def drafts(evidence: Evidence, find: Find, title: str, fix: str, said: str) -> I
 
 
 def pattern(
-    name: str, family: Family, *, title: str, fix: str, said: str, item: str | None = None
+    name: str, family: Family, *, title: str, fix: str, said: str, item: str
 ) -> Callable[[Find], Find]:
     """Makes what finds a pattern a rule; `said` is how the evidence begins."""
 

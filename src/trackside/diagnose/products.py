@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from trackside.diagnose.chains import Match, numel, tensor_text
 from trackside.diagnose.evidence import Evidence
@@ -17,6 +18,7 @@ from trackside.diagnose.patterns import (
     short_names,
 )
 from trackside.diagnose.rule import Draft, rule
+from trackside.diagnose.source import Change, Source
 
 __all__: list[str] = []
 
@@ -50,6 +52,7 @@ def _one_hot(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
 @pattern(
     "diagonal-product",
     "arithmetic",
+    item="pytorch.cheaper-operators",
     title="A diagonal matrix is multiplied as if it were full",
     fix="Scale instead: v[:, None] * x for diag(v) @ x, and x * v for x @ diag(v).",
     said="A diagonal matrix is made and multiplied:",
@@ -81,6 +84,7 @@ def _diagonal(evidence: Evidence, rows: Sequence[int], place: int) -> Match | No
 @pattern(
     "inverse-product",
     "arithmetic",
+    item="pytorch.cheaper-operators",
     title="A matrix is inverted only to be multiplied",
     fix="Solve instead: torch.linalg.solve(a, b) for inv(a) @ b.",
     said="An inverse and a product:",
@@ -110,7 +114,7 @@ def _inverse(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
     return None
 
 
-@rule("chain-order", "arithmetic")
+@rule("chain-order", "arithmetic", item="pytorch.cheaper-operators")
 def chain_order(evidence: Evidence) -> Iterator[Draft]:
     """Three matrices multiplied in the order that takes more operations."""
     for draft in drafts(
@@ -121,20 +125,30 @@ def chain_order(evidence: Evidence) -> Iterator[Draft]:
         "Two products in a row, the first over",
     ):
         source = evidence.source(draft.line)
-        chained = _chained(source.nodes_on(draft.line.line)) if source is not None and draft.line else False
-        if chained:
-            yield draft
+        chained = _chained(source.nodes_on(draft.line.line)) if source is not None and draft.line else []
+        if source is not None and chained:
+            # Of several on a line it is not known which.
+            text = source.diff([_from_the_right(source, chained[0])]) if len(chained) == 1 else None
+            yield replace(draft, diff=text)
 
 
-def _chained(nodes: Iterator[ast.AST]) -> bool:
-    """Whether a line holds `a @ b @ c`, from the left."""
-    return any(
-        isinstance(node, ast.BinOp)
+def _chained(nodes: Iterator[ast.AST]) -> list[ast.BinOp]:
+    """What a line holds of `a @ b @ c`, from the left."""
+    return [
+        node
+        for node in nodes
+        if isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.MatMult)
         and isinstance(node.left, ast.BinOp)
         and isinstance(node.left.op, ast.MatMult)
-        for node in nodes
-    )
+    ]
+
+
+def _from_the_right(source: Source, node: ast.BinOp) -> Change:
+    """`a @ (b @ c)` for `a @ b @ c`."""
+    assert isinstance(node.left, ast.BinOp)
+    first, second, third = (source.operand_text(one) for one in (node.left.left, node.left.right, node.right))
+    return Change(node, f"{first} @ ({second} @ {third})")
 
 
 def _chain(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
@@ -159,6 +173,7 @@ def _chain(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
 @pattern(
     "broadcast-product",
     "arithmetic",
+    item="pytorch.cheaper-operators",
     title="A matrix product is written as a broadcast and a sum",
     fix="Call a matrix product: a @ b.T, or torch.einsum; the large tensor in between is never made.",
     said="A broadcast product and a sum of",
@@ -197,6 +212,7 @@ def _blown_up(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] |
 @pattern(
     "broadcast-distance",
     "arithmetic",
+    item="pytorch.cheaper-operators",
     title="Distances between all pairs are computed through one large tensor",
     fix="Call torch.cdist(a, b) (squared where the square is wanted).",
     said="A broadcast difference, its square and a sum of",
@@ -225,6 +241,7 @@ def _distance(evidence: Evidence, rows: Sequence[int], place: int) -> Match | No
 @pattern(
     "sort-for-few",
     "arithmetic",
+    item="pytorch.cheaper-operators",
     title="Everything is sorted, and only the first few are used",
     fix="Call torch.topk(x, k): it finds the largest k without sorting the rest.",
     said="A sort, of which few are used, of",
@@ -249,6 +266,7 @@ def _sorted(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None
 @pattern(
     "materialised-repeat",
     "arithmetic",
+    item="pytorch.cheaper-operators",
     title="A tensor is copied many times over where broadcasting would do",
     fix="Leave out .repeat(…) and let the operator broadcast, or use .expand(…), which copies nothing.",
     said="A tensor is repeated and then combined with one of",

@@ -11,7 +11,7 @@ from trackside.diagnose.chains import forward_named
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Source
-from trackside.diagnose.wording import count, percent
+from trackside.diagnose.wording import many, percent
 from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
@@ -118,10 +118,11 @@ def collecting_garbage(evidence: Evidence) -> Iterator[Draft]:
             fix="Leave it out, or call it between epochs; gc.freeze() after the set-up keeps later "
             "collections short.",
             left=0.0,
+            diff=_left_out(evidence, line, call),
         )
 
 
-@rule("sleeping", "host")
+@rule("sleeping", "host", item="pytorch.sleeps")
 def sleeping(evidence: Evidence) -> Iterator[Draft]:
     """A pause in every step."""
     for line, _ in _in_every_step(evidence, "time.sleep"):
@@ -151,7 +152,7 @@ def _in_every_step(evidence: Evidence, *names: str) -> Iterator[tuple[Line, Call
 
 
 def _whole_line(
-    evidence: Evidence, line: Line, title: str, said: str, fix: str, left: float
+    evidence: Evidence, line: Line, title: str, said: str, fix: str, left: float, diff: str | None = None
 ) -> Iterator[Draft]:
     """All of a line but its `left`, operators and Python."""
     rows = evidence.by_caller.get(line, [])
@@ -168,7 +169,15 @@ def _whole_line(
         fix=fix,
         edits=[*evidence.shrunk(rows, left), *evidence.python_shrunk({line}, left)],
         confidence="high",
+        diff=diff,
     )
+
+
+def _left_out(evidence: Evidence, line: Line, call: Call) -> str | None:
+    """The file without the call."""
+    source = evidence.source(line)
+    gone = source.without_call(call) if source is not None else None
+    return source.diff([gone]) if source is not None and gone is not None else None
 
 
 _FACTORIES = {
@@ -209,7 +218,7 @@ def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
             line=line,
             evidence=[
                 f"{', '.join(f'torch.{call.method}' for call in constant)} makes the same tensor "
-                f"{count(len(made) / len(names) / len(evidence.steps))} times in a step.",
+                f"{many(len(made) / len(names) / len(evidence.steps), 'time')} in a step.",
                 f"That takes {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
             ],
@@ -278,7 +287,7 @@ def repeated_casts(evidence: Evidence) -> Iterator[Draft]:
             title="The same tensor is converted in every step",
             line=line,
             evidence=[
-                f"{count(len(copies) / len(evidence.steps))} conversions of a step take {duration(cost)} of "
+                f"{many(len(copies) / len(evidence.steps), 'conversion')} in a step: {duration(cost)} of "
                 f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}); what they convert is "
                 "given no new "
                 "value in the loop.",

@@ -52,7 +52,7 @@ class Rule:
     id: str
     family: Family
     look: Look = field(repr=False)
-    item: str | None
+    item: str
     """Of the checklist."""
     on: Literal["host", "device", "both"]
     """Whether it speaks of programs that compute on the host, on a device, or both."""
@@ -70,7 +70,7 @@ RULES: dict[str, Rule] = {}
 def rule(
     name: str,
     family: Family,
-    item: str | None = None,
+    item: str,
     on: Literal["host", "device", "both"] = "both",
     yields_to: Sequence[str] = (),
 ) -> Callable[[Look], Look]:

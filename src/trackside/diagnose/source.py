@@ -22,11 +22,13 @@ __all__ = ["AnyLoop", "Change", "Source", "read_source"]
 
 AnyLoop: TypeAlias = ast.For | ast.AsyncFor | ast.While | ast.ListComp | ast.GeneratorExp | ast.SetComp
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp)
+_LOOSE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Lambda, ast.NamedExpr, ast.Await)
+_IMPORTS = (ast.Import, ast.ImportFrom)
 _BUILT_IN = frozenset({"print", "sum", "max", "min", "any", "all", "list", "float", "int", "zip", "range"})
 
 
 class Change(NamedTuple):
-    """Text in place of a node, or before it where `insert` is set."""
+    """Text in place of a node, or before it where `insert` is set; a line of which nothing is left goes."""
 
     node: ast.expr | ast.stmt
     text: str
@@ -46,6 +48,11 @@ class Source:
     def script_text(self, node: ast.expr) -> str:
         """What is written for an expression."""
         return ast.get_source_segment("\n".join(self.lines), node) or ast.unparse(node)
+
+    def operand_text(self, node: ast.expr) -> str:
+        """The same where it may stand beside any operator: parentheses are no part of what they enclose."""
+        text = self.script_text(node)
+        return f"({text})" if isinstance(node, _LOOSE) else text
 
     def nodes_on(self, line: int) -> Iterator[ast.AST]:
         """Expressions and statements that begin before a line's end and end after its beginning."""
@@ -163,14 +170,40 @@ class Source:
                 continue
             head = new[first].encode()[: node.col_offset].decode()
             tail = new[last].encode()[node.end_col_offset or 0 :].decode()
-            new[first : last + 1] = (head + text + tail).splitlines(keepends=True)
+            alone = not (text or head.strip() or tail.partition("#")[0].strip())
+            new[first : last + 1] = [] if alone else (head + text + tail).splitlines(keepends=True)
         name = self.script.path.name
         text = "".join(difflib.unified_diff(lines, new, f"a/{name}", f"b/{name}"))
         return text or None
 
-    def with_argument(self, call: Call, argument: str, value: str) -> Change:
-        """The call with a keyword argument set."""
-        words = [*self._arguments(call, argument), f"{argument}={value}"]
+    def without_call(self, call: Call) -> Change | None:
+        """The file without a call that is a statement of its own; None where it is a part of one."""
+        statement = self.script.parents.get(call.node)
+        if not isinstance(statement, ast.Expr):
+            return None
+        above = self.script.parents.get(statement)
+        blocks = [getattr(above, name, None) for name in ("body", "orelse", "finalbody")]
+        alone = any(isinstance(block, list) and block == [statement] for block in blocks)
+        return Change(statement, "pass" if alone else "")
+
+    def behind_imports(self, text: str) -> Change | None:
+        """The file with a statement behind the imports at its head, which it has to have some of."""
+        body = self.script.tree.body
+        last = max((place for place, one in enumerate(body) if isinstance(one, _IMPORTS)), default=-1)
+        following = body[last + 1] if 0 <= last < len(body) - 1 else None
+        if following is None:
+            return None
+        # A decorator stands above what it decorates.
+        first = min([following, *getattr(following, "decorator_list", [])], key=lambda node: node.lineno)
+        return Change(first, f"{text}\n\n", insert=True)
+
+    def named(self, name: str) -> str | None:
+        """What a file calls something that it imports: `t` where it says `import torch as t`."""
+        return next((own for own, full in self.script.imported.items() if full == name), None)
+
+    def with_argument(self, call: Call, argument: str, value: str, instead_of: str = "") -> Change:
+        """The call with a keyword argument set, and without one that it takes the place of."""
+        words = [*self._arguments(call, argument, instead_of), f"{argument}={value}"]
         return Change(call.node, f"{self.script_text(call.node.func)}({', '.join(words)})")
 
     def without_argument(self, call: Call, argument: str) -> Change:
@@ -178,13 +211,13 @@ class Source:
         words = self._arguments(call, argument)
         return Change(call.node, f"{self.script_text(call.node.func)}({', '.join(words)})")
 
-    def _arguments(self, call: Call, left_out: str) -> list[str]:
-        """All arguments as they are written, but for one keyword."""
+    def _arguments(self, call: Call, *left_out: str) -> list[str]:
+        """All arguments as they are written, but for some keywords."""
         words = [self.script_text(one) for one in call.node.args]
         return words + [
             f"{one.arg}={self.script_text(one.value)}" if one.arg else f"**{self.script_text(one.value)}"
             for one in call.node.keywords
-            if one.arg != left_out
+            if one.arg not in left_out
         ]
 
 

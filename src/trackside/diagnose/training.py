@@ -12,7 +12,7 @@ from trackside.diagnose.chains import backward_of
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
-from trackside.diagnose.wording import count, percent
+from trackside.diagnose.wording import count, many, percent
 from trackside.diagnose.workbench import Ratio
 from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
@@ -21,7 +21,7 @@ from trackside.trace.edits import Edit, SetDuration
 from trackside.trace.model import Ints, Kind
 from trackside.trace.timeline import main_thread
 
-__all__: list[str] = []
+__all__ = ["with_fused"]
 
 _STEP = "Optimizer.step#"
 # Optimizers with `fused=True`, and the operator of their plain loop that runs once for each parameter.
@@ -71,7 +71,7 @@ def unfused_optimizer(evidence: Evidence) -> Iterator[Draft]:
         own = {line} if line is not None else set()
         python = evidence.python_shrunk(own, ratio.host, set(outer))
         yield Draft(
-            title=f"{kind} updates its {len(shapes)} tensors one by one",
+            title=f"{kind} updates its {many(len(shapes), 'tensor')} one by one",
             line=line,
             evidence=[
                 f"A step of {kind} runs {count(len(outer) / len(ranges))} operators, which take "
@@ -82,7 +82,7 @@ def unfused_optimizer(evidence: Evidence) -> Iterator[Draft]:
             fix=f"Give torch.optim.{kind} the argument fused=True.",
             edits=[*evidence.shrunk(outer, ratio), *python],
             confidence="high",
-            diff=_with_fused(evidence, kind),
+            diff=with_fused(evidence, kind),
         )
 
 
@@ -108,11 +108,13 @@ def _fused_ratio(
     return evidence.workbench.ratio(setup, "one.step()", "other.step()")
 
 
-def _with_fused(evidence: Evidence, kind: str) -> str | None:
+def with_fused(evidence: Evidence, kind: str) -> str | None:
+    """The file with the program's optimizers of one kind fused."""
     for source in evidence.sources.values():
         calls = source.script.exactly(f"torch.optim.{kind}")
         if calls and not any(call.has("fused") for call in calls):
-            return source.diff([source.with_argument(call, "fused", "True") for call in calls])
+            # torch refuses an optimizer that is told to be both.
+            return source.diff([source.with_argument(call, "fused", "True", "foreach") for call in calls])
     return None
 
 
