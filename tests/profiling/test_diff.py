@@ -32,6 +32,13 @@ def test_a_profile_and_itself_differ_in_nothing() -> None:
     assert found.beyond_spread is False
 
 
+def test_runs_of_different_commands_are_said_to_be_that() -> None:
+    before = cpu_program()
+    found = diff_profiles(before, changed(before, command=["python", "other.py", "--lr", "0.1"]))
+    (doubt,) = found.doubts
+    assert doubt.endswith("then python other.py --lr 0.1")
+
+
 def test_the_change_of_peak_memory_is_told_by_device() -> None:
     before = cpu_program()
     tensors = before.memory[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import TypeVar
@@ -16,6 +17,7 @@ _T = TypeVar("_T")
 _BREAKDOWN = ("compute", "communication", "copy", "host", "idle")
 # What the measuring window's own spread is not: steps vary from run to run by about this much as well.
 _LEAST_SPREAD = 0.02
+_MOST_COMMAND = 60
 
 
 def diff_profiles(before: ProfileRecord, after: ProfileRecord) -> ProfileDiff:
@@ -66,6 +68,9 @@ def _doubts(before: ProfileRecord, after: ProfileRecord) -> list[str]:
         prints = [one.environment.get("fingerprint") for one in (before, after)]
         if None not in prints and prints[0] != prints[1]:
             found.append("they ran on different machines, or on one that has changed since")
+    if before.command != after.command:
+        ran = [shlex.join(one.command) or "a part of a program" for one in (before, after)]
+        found.append(f"they are not runs of one command: {_cut(ran[0])}, then {_cut(ran[1])}")
     for label, one in (("earlier", before), ("later", after)):
         if one.program.exit_code != 0:
             found.append(f"the program of the {label} profile did not end well: {_end(one)}")
@@ -77,6 +82,10 @@ def _doubts(before: ProfileRecord, after: ProfileRecord) -> list[str]:
             f"then by {after.steps_found_by}"
         )
     return found
+
+
+def _cut(command: str) -> str:
+    return command if len(command) <= _MOST_COMMAND else f"{command[: _MOST_COMMAND - 1]}…"
 
 
 def _end(record: ProfileRecord) -> str:

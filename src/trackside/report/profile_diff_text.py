@@ -12,6 +12,7 @@ from rich.text import Text
 
 from trackside.records.durations import duration
 from trackside.records.errors import printable
+from trackside.report.kernel_names import short_kernel
 from trackside.report.sizes import told_bytes
 
 __all__ = ["render"]
@@ -110,7 +111,7 @@ def _row(change: dict[str, Any]) -> list[Text]:
 
 def _label(change: dict[str, Any]) -> str:
     if "text" not in change:
-        return printable(change["name"])
+        return printable(short_kernel(change["name"]))
     file, _, line = change["name"].rpartition(":")
     moved = change["before_line"] if change["before_line"] not in (None, change["after_line"]) else None
     was = f" (was {moved})" if moved and change["after_line"] else ""
