@@ -42,7 +42,7 @@ def test_the_story_is_told_in_order() -> None:
         "what to change where gain",
         "Attention is computed step by step",
         "13%–20%",
-        "→ " + record.findings[0].fix[:40],
+        "first → " + record.findings[0].fix[:40],
         "all 6 at once about 33%",
         "Clocks were held down",
     ]

@@ -254,7 +254,8 @@ def _findings(record: Mapping[str, Any], console: Console) -> None:
             f"{gain['low']:.0%}–{gain['high']:.0%}",
         )
     console.print(Padding(table, (1, 2, 0, 2)))
-    console.print(Padding(Text(printable(f"→ {_short_fix(rows[0]['fix'])}")), (0, 2)))
+    sign = "→" if len(rows) == 1 else "first →"
+    console.print(Padding(Text(printable(f"{sign} {_short_fix(rows[0]['fix'])}")), (0, 2)))
     together = record["together"]
     told = [f"{len(rows) - _FINDINGS} more"] if len(rows) > _FINDINGS else []
     told += [f"all {len(rows)} at once about {together['mid']:.0%}"] if together and len(rows) > 1 else []
