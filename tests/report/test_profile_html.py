@@ -125,6 +125,7 @@ def test_on_a_narrow_screen_the_sentence_keeps_its_line_and_gain(browser: Browse
         f"other ({file}:23), about 88% of the step."
     )
     record["kernels"][0]["lines"] = [f"{file}:23"]
+    record["kernels"][1]["lines"] = ["a/long_name_of_a_module.py:1234"]
     write_report(record, tmp_path / "report.html")
     browser.size(400, 800)
     browser.open(tmp_path / "report.html")
@@ -135,7 +136,10 @@ def test_on_a_narrow_screen_the_sentence_keeps_its_line_and_gain(browser: Browse
     assert file in browser.value("document.querySelector('h1').title")
     browser.size(1280, 800)
     settled(browser)
-    assert texts(browser, "#kernel-rows .k-line")[0] == "model.py:23"
+    assert texts(browser, "#kernel-rows .k-line")[:2] == ["model.py:23", "…a_module.py:1234"]
+    assert browser.value(
+        "[...document.querySelectorAll('#kernel-rows .k-line')].every((n) => n.scrollWidth <= n.clientWidth)"
+    )
 
 
 @needs_browser

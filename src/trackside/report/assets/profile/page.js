@@ -283,7 +283,7 @@ const places = new Map();
 // A file and line that leads to the source below, if it is there.
 function placeLink(file, line, bare) {
   const text = line === null || line === undefined ? String(file) : `${file}:${line}`;
-  const told = bare ? text.slice(text.lastIndexOf("/") + 1) : text;
+  const told = bare ? tail(text.slice(text.lastIndexOf("/") + 1), 17) : text;
   if (!places.has(file)) return el("span.place", { title: short(text, 300) }, short(told, 120));
   return el("a.place", {
     href: `#${encodeURIComponent(text)}`, title: short(text, 300),
@@ -291,7 +291,7 @@ function placeLink(file, line, bare) {
   }, short(told, 120));
 }
 
-// Where there is little room the folders are left out, and not the line.
+// Where there is little room what is left out stands before the line's number.
 function placeOf(text, bare) {
   const cut = String(text).lastIndexOf(":");
   const line = Number(String(text).slice(cut + 1));
