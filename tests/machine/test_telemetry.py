@@ -161,6 +161,12 @@ def test_a_counter_that_begins_anew_has_no_rate_there() -> None:
     assert told["n"] == 3
 
 
+def test_no_share_of_time_is_more_than_all_of_it() -> None:
+    busy = Column("cpu.busy", "s", "time")
+    told = telemetry({busy: [0.0, 0.05, 0.11, 0.15]}).to_record()["series"]["cpu.busy"]
+    assert told["max"] == 1.0
+
+
 def test_a_long_record_stays_small_and_says_how_many_samples_it_had() -> None:
     n = 20 * 3600
     columns = {

@@ -584,3 +584,8 @@ def test_a_note_that_was_just_begun_is_left_to_its_holder_and_an_old_one_is_remo
     os.utime(old, (0, 0))
     assert holders_in(tmp_path) == []
     assert (fresh.exists(), old.exists()) == (True, False)
+
+
+def test_a_holder_that_cannot_be_read_is_named_without_a_process() -> None:
+    assert holder_named({}) == "another run"
+    assert holder_named({"verb": "profile", "pid": 12, "more": 2}) == "profile (process 12) and 2 more"

@@ -180,7 +180,10 @@ class Telemetry:
                 continue
             if column.kind in ("time", "count"):
                 values = _rates(values, times)
-                unit = "share" if column.kind == "time" else f"{column.unit}/s"
+                unit = f"{column.unit}/s"
+                if column.kind == "time":
+                    # The kernel counts in ticks: between two samples one too many may fall.
+                    values, unit = np.minimum(values, 1.0), "share"
             series.append((column, unit, values[np.isfinite(values)]))
         return series
 

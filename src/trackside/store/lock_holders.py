@@ -113,7 +113,8 @@ def _parsed(data: bytes) -> Holder | None:
 def holder_named(holder: Mapping[str, Any]) -> str:
     """A holder in words, for those who wait: `profile (process 12)`, `profile (process 12) and 2 more`."""
     more = f" and {holder['more']} more" if holder.get("more") else ""
-    return f"{holder.get('verb') or 'another run'} (process {holder.get('pid', '?')}){more}"
+    process = f" (process {holder['pid']})" if "pid" in holder else ""
+    return f"{holder.get('verb') or 'another run'}{process}{more}"
 
 
 class Ancestry:

@@ -48,7 +48,7 @@ function stepSection() {
   const total = PARTS.reduce((sum, part) => sum + (number(parts[part]) || 0), 0);
   if (!record.breakdown_ms || total <= 0) {
     return section("step", "Where a step’s time goes", "step",
-      missing("No step was seen, so there is no time to divide. Let the program run for more turns of its main loop and profile it again."), windows());
+      missing("No step was seen, so there is no time to divide. Why, and what to do, stands under what limits this report, below."), windows());
   }
   let before = 0;
   const rows = PARTS.map((part) => {
