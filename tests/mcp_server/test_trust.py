@@ -168,7 +168,19 @@ def test_resources_do_not_reach_out(server: Held, uri: str) -> None:
 def test_rules_put_no_name_of_a_program_into_their_advice() -> None:
     """What stands in titles and fixes beside our words: counts, ranks, and names from lists that we keep."""
     known = {
-        *("count", "kind", "call.name", "workers", "now", "cpus", "samples", "times", "which", "several"),
+        *(
+            "count",
+            "many",
+            "kind",
+            "call.name",
+            "workers",
+            "now",
+            "cpus",
+            "samples",
+            "times",
+            "which",
+            "several",
+        ),
         *("evidence.has_device", "per_step", "turns", "length", "percent", "duration", "shape_text"),
         # Of operators that have a grouped form in PyTorch.
         *("called", "shapes", "len", "_EVERY_N"),
