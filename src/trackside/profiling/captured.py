@@ -46,6 +46,8 @@ class Captured:
     """The untraced window, in `time.perf_counter_ns`."""
     traced: Trace | None = None
     """Window T: without the line log."""
+    allocated: Trace | None = None
+    """What tensors took and gave back in that window; on the same lanes."""
     steps: Steps | None = None
     """Those of `traced`."""
     attribution: Attribution | None = None
@@ -290,8 +292,9 @@ def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], f
             )
         )
         return
-    # Allocations are looked at with their lines, in the other window.
+    # Whose allocations are is looked at in the other window.
     found.traced = part.where(part.kind != Kind.MEMORY)
+    found.allocated = part.where(part.kind == Kind.MEMORY)
     if window["ends_ns"] and clock is not None:
         times = clock.to_trace([window["began_ns"], *window["ends_ns"]])
         found.steps = Steps(times[:-1], times[1:], "optimizer")
