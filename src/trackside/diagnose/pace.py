@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trackside.profiling.fresh_memory import FRESH_BYTES, MOST_TOUCH_NS
 from trackside.trace.dependencies import TracedGraph
 from trackside.trace.graph import TaskGraph
 from trackside.trace.model import Ints, Kind, Trace
@@ -22,12 +23,6 @@ _MOST_NS = 700
 # A step that keeps so much of its time beside a host that takes none is the device's.
 _DEVICE_BOUND = 0.95
 _ABOUT = 1.01
-# What the first touch of fresh memory costs at most, in ns a byte: 2.5 µs for a page of 4 kB. While a program
-# is traced, its allocator may give back what a step frees and fetch it anew in the next: a step of 4.7 ms
-# took 10 ms, with 4,000 page faults where there had been none.
-_TOUCH_NS = 0.6
-# Smaller pieces an allocator keeps.
-_FRESH_BYTES = 64 << 10
 _ROUNDS = 12
 _FEWEST_STEPS = 3
 
@@ -79,7 +74,7 @@ def at_pace(traced: TracedGraph, on_host: Ints, step_ns: float, touched: Ints | 
         return replace(traced, graph=_fitted(lambda ns: _shorter(graph, on_host, ns), _MOST_NS, step_ns))
     if touched is None or not touched.any():
         return replace(traced, graph=light)
-    return replace(traced, graph=_fitted(lambda ns: _untouched(light, touched, ns), _TOUCH_NS, step_ns))
+    return replace(traced, graph=_fitted(lambda ns: _untouched(light, touched, ns), MOST_TOUCH_NS, step_ns))
 
 
 def _fitted(changed: Callable[[float], TaskGraph], most: float, step_ns: float) -> TaskGraph:
@@ -107,7 +102,7 @@ def first_touched(traced: TracedGraph, trace: Trace, allocated: Trace, begin_ns:
         begin_ns: of the graph, on the clock of the trace.
     """
     found = np.zeros(traced.graph.task_count, np.int64)
-    rows = np.flatnonzero(allocated.size >= _FRESH_BYTES)
+    rows = np.flatnonzero(allocated.size >= FRESH_BYTES)
     outer = outermost(trace, trace.of(Kind.OP))
     for lane in np.unique(allocated.lane[rows]).tolist():
         tasks = np.flatnonzero(traced.graph.resource == lane)

@@ -327,6 +327,7 @@ def _read_attributed(
         clock,
         lines_of_kernels(part, graphs),
         _lines_alone(alone, logged) if alone else None,
+        _turns(windows),
     )
     found.lines_alone = bool(alone)
     found.attributed_ns = events.stop_ns - events.start_ns
@@ -336,6 +337,12 @@ def _read_attributed(
         if modules["full"]:
             effect = "only the first of very many calls were seen"
             found.missing.append(Trust(what="modules", effect=effect, remedy=None))
+
+
+def _turns(windows: dict[str, Any]) -> float | None:
+    """Steps of the window with both for each of that with lines alone."""
+    alone, both = (len(windows[name]["ends_ns"]) if name in windows else 0 for name in ("L", "B"))
+    return both / alone if alone and both else None
 
 
 def _lines_alone(document: dict[str, Any], window: dict[str, Any] | None) -> LineSpans:
