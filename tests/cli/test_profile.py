@@ -285,12 +285,39 @@ def test_an_existing_trace_is_read_without_running_anything(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("share", "code", "told"),
+    [("10%", 1, "--fail-on 10%: Kernels are shorter than"), ("0.1", 1, "at least"), ("60%", 0, "")],
+)
+def test_findings_that_surely_gain_as_much_fail_where_that_is_asked_for(
+    tmp_path: Path, share: str, code: int, told: str
+) -> None:
+    trace = Path(__file__).parents[1] / "diagnose" / "traces" / "train.json.gz"
+    with start(tmp_path, "--trace", str(trace), "--fail-on", share) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert told in err if told else err == ""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("", 3), ("raise SystemExit(7)", 7)])
+def test_no_step_to_look_at_does_not_pass_and_a_program_that_failed_has_its_own_code(
+    tmp_path: Path, ends: str, code: int
+) -> None:
+    (tmp_path / "plain.py").write_text(f"print(1)\n{ends}\n")
+    with start(tmp_path, "--fail-on", "10%", "plain.py") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "no step was seen" in err
+
+
+@pytest.mark.parametrize(
     ("words", "found"),
     [
         ([], "found no program"),
         (["--trace", "t.json", "x.py"], "found --trace and a program"),
         (["--seconds", "nan", "x.py"], "found --seconds nan"),
         (["--timeout", "0", "x.py"], "found --timeout 0"),
+        (["--fail-on", "10", "x.py"], "found --fail-on 10"),
+        (["--fail-on", "much", "x.py"], "found --fail-on much"),
         (["nowhere.py", "--json"], "there is no file nowhere.py"),
     ],
 )

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.trace.kineto import Maker
+from tests.trace.kineto import PROCESS, THREAD, Maker
 
 from trackside.diagnose import diagnosis
 from trackside.diagnose.evidence import Evidence, gather
 from trackside.diagnose.rule import Draft, Rule
 from trackside.profiling.captured import Captured
 from trackside.records.profile import Finding, WindowTimes
-from trackside.trace.model import Kind
+from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 
 OPERATORS, TRACED_US = 100, 20.0
@@ -76,3 +76,52 @@ def test_where_the_host_sets_the_pace_it_is_as_quick_as_the_untraced_step_says(
     assert evidence.light is None
     assert evidence.step_ns == pytest.approx(1.5e6, rel=0.02)
     assert priced(evidence, monkeypatch).gain.mid == pytest.approx(0, abs=0.01)
+
+
+def faulting(folder: Path, fill: str) -> Trace:
+    """Steps of a product that takes 400 µs, and of four sums that take 20 µs and 100 µs to touch memory."""
+    made, at = Maker(), 0.0
+    for step in range(6):
+        made.mark(f"ProfilerStep#{step}", at, 900)
+        made.op("aten::mm", at, 400)
+        for place in range(4):
+            began = at + 400 + 120 * place
+            made.op("aten::add", began, 120)
+            if fill == "aten::copy_":
+                made.op("aten::empty", began + 1, 2)
+                made.op(fill, began + 4, 115)
+            for size, when in ((400_000, 2), (-400_000, 119)):
+                made.events.append(
+                    {
+                        "ph": "i",
+                        "cat": "cpu_instant_event",
+                        "name": "[memory]",
+                        "pid": PROCESS,
+                        "tid": THREAD,
+                        "ts": began + when,
+                        "s": "t",
+                        "args": {"Addr": 7, "Bytes": size, "Total Allocated": 0, "Device Id": -1},
+                    }
+                )
+        at += 900
+    return read_trace(made.write(folder / "trace.json"))
+
+
+@pytest.mark.parametrize("fill", ["aten::add", "aten::copy_"])
+def test_what_touched_fresh_memory_only_while_it_was_traced_is_as_quick_as_it_was_before(
+    tmp_path: Path, fill: str
+) -> None:
+    trace = faulting(tmp_path, fill)
+    memory = trace.kind == Kind.MEMORY
+    assert memory.sum() == 6 * 8
+    found = gather(
+        Captured(
+            windows=[WindowTimes(window="A", steps=50, step_ms=0.5, spread=0.0, slowdown=None)],
+            traced=trace.where(~memory),
+            allocated=trace.where(memory),
+        )
+    )
+    assert found is not None
+    assert found.step_ns == pytest.approx(500_000, rel=0.01)
+    assert found.cost(found.ops("aten::mm")) == pytest.approx(400_000, rel=0.01)
+    assert found.cost(found.ops("aten::add")) == pytest.approx(80_000, rel=0.06)

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +36,7 @@ __all__ = ["app", "own_arguments"]
 
 app = verb_app()
 
-_EXIT_TIMEOUT = 124
+_EXIT_FOUND, _EXIT_NOT_POSSIBLE, _EXIT_TIMEOUT = 1, 3, 124
 _DONE = {"A": "timed", "L": "with lines", "T": "traced", "B": "with both"}
 _STDERR = 2
 
@@ -106,6 +106,12 @@ def profile(
     out: Annotated[
         Path | None, typer.Option(help="Also write the report here: a file .html, or a folder.")
     ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE", help="Exit with 1 if a change would gain this share of a step at least: 10%."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Where does a program's time go, line by line, and what should change?
@@ -114,11 +120,13 @@ def profile(
     step ends where an optimizer's does; without one it is what repeats. What we say goes to stderr; stdout is
     the program's, or with --json the record's alone.
 
-    The exit code is the program's own.
+    The exit code is the program's own. With --fail-on a program that ended well leaves 1 where a finding's
+    gain is that large even at its low end, and 3 where no step was seen that rules could look at.
     """
     _check(words, module, seconds, timeout, trace)
+    limit = _share(fail_on) if fail_on is not None else None
     if trace is not None:
-        return _existing(trace, out, as_json)
+        return _existing(trace, out, limit, as_json)
     from trackside.profiling.devices import take_devices
     from trackside.profiling.program import Program
     from trackside.profiling.rank_run import gathered
@@ -191,7 +199,32 @@ def profile(
         devices.close()
         _keep(record, store, run, live.console, seen.captured)
         _show(record, run, out, as_json)
-    return _end(seen.ended)
+        gate = _gate(record, limit, live.say) if limit is not None else 0
+    return _end(seen.ended) or gate
+
+
+def _share(text: str) -> float:
+    """A share of a step as `10%` or `0.1`."""
+    number = text.strip()
+    try:
+        share = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        share = float("nan")
+    if not 0 < share < 1:
+        raise TracksideError("usage", f"found --fail-on {text}", "needed: a share of the step, as 10% or 0.1")
+    return share
+
+
+def _gate(record: ProfileRecord, limit: float, say: Callable[[str], None]) -> int:
+    """The exit code that findings ask for, with a word on why."""
+    if record.step_ms is None or record.breakdown_ms is None:
+        say(f"--fail-on {limit:.0%}: no step was seen, so nothing can be said; see the limits above")
+        return _EXIT_NOT_POSSIBLE
+    sure = [one for one in record.findings if one.gain.low >= limit]
+    for one in sure:
+        where = f"{one.file}:{one.line}: " if one.file is not None else ""
+        say(f"--fail-on {limit:.0%}: {where}{one.title}, at least {one.gain.low:.0%} of a step")
+    return _EXIT_FOUND if sure else 0
 
 
 def _end(ended: Ended) -> int:
@@ -273,7 +306,7 @@ def _check(
             raise TracksideError("usage", f"found {name} {value:g}", "needed: a positive number of seconds")
 
 
-def _existing(trace: Path, out: Path | None, as_json: bool) -> int:
+def _existing(trace: Path, out: Path | None, limit: float | None, as_json: bool) -> int:
     from trackside.profiling.existing_trace import seen_trace
     from trackside.store.runs import RunStore
 
@@ -284,7 +317,7 @@ def _existing(trace: Path, out: Path | None, as_json: bool) -> int:
     record = _examined(captured, facts).model_copy(update={"run_id": run.id})
     _keep(record, store, run, narration())
     _show(record, run, out, as_json)
-    return 0
+    return _gate(record, limit, _Live().say) if limit is not None else 0
 
 
 def _keep(

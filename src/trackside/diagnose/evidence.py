@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from trackside.diagnose.pace import at_pace, lightest, typical
+from trackside.diagnose.pace import at_pace, first_touched, lightest, typical
 from trackside.diagnose.places import Places
 from trackside.diagnose.source import Source, read_source
 from trackside.diagnose.workbench import Ratio, Workbench
@@ -421,10 +421,12 @@ def gather(
     usual = typical(as_traced, trace, steps)
     on_host = np.flatnonzero(~np.isin(usual.row, trace.on_device))
     step_ns = _true_step_ns(captured, bool(len(trace.on_device)))
+    taken = captured.allocated
+    touched = first_touched(as_traced, trace, taken, int(steps.begin[0])) if taken is not None else None
     return Evidence(
         trace=trace,
         steps=steps,
-        traced=usual if step_ns is None else at_pace(usual, on_host, step_ns),
+        traced=usual if step_ns is None else at_pace(usual, on_host, step_ns, touched),
         as_traced=as_traced,
         light=None if step_ns is None or not len(trace.on_device) else lightest(usual, on_host, step_ns),
         places=Places(trace, steps, captured.attribution),

@@ -109,7 +109,13 @@ def _norm(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
         return None
     centred = "sub" in names[: end + 1] or names[0] in ("mean", "var", "std")
     size = shape[-1]
-    layer = "(a - a.mean(-1, keepdim=True)) / (a.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()"
+    # As it is written: on a CPU `var` takes twice what the mean of squares does.
+    if {"var", "std"} & set(names[: end + 1]):
+        layer = "(a - a.mean(-1, keepdim=True)) / (a.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()"
+    else:
+        layer = (
+            "(lambda c: c / (c.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt())(a - a.mean(-1, keepdim=True))"
+        )
     root_mean = "a * (a.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()"
     return Match(
         rows=tuple(rows[place : place + end + 1]),

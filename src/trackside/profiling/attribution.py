@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trackside.profiling.clock import ClockFit
+from trackside.profiling.fresh_memory import untouched
 from trackside.profiling.line_stacks import NO_STACK, Line
 from trackside.profiling.line_times import LineSpans, self_times
 from trackside.profiling.provenance import Origin
@@ -89,6 +90,7 @@ def attribute(
     clock: ClockFit,
     compiled: Mapping[int, Sequence[Origin]] | None = None,
     alone: LineSpans | None = None,
+    turns: float | None = None,
 ) -> Attribution:
     """Join a trace and the line log of the same window.
 
@@ -97,8 +99,18 @@ def attribute(
         alone: the line log of a window that nothing traced. Tracing stretches a line with a hundred small
             operators to twice its time and one that reads a list not at all, so each line's time is what it
             was there, and the trace tells what of it is whose.
+        turns: how many steps this window has for each of `alone`; None where there are no steps to count.
     """
-    return _Join(trace, spans, clock, compiled or {}, _stretched(spans, alone)).result()
+    longer = _longer(spans, alone, turns)
+    return _Join(trace, spans, clock, compiled or {}, _stretched(spans, alone), longer).result()
+
+
+def _longer(spans: LineSpans, alone: LineSpans | None, turns: float | None) -> dict[Line, float]:
+    """By how many nanoseconds of the window each line took longer than it does untraced."""
+    if alone is None or turns is None:
+        return {}
+    traced = self_times(spans)
+    return {line: traced.get(line, 0.0) - turns * ns for line, ns in self_times(alone).items()}
 
 
 def _stretched(spans: LineSpans, alone: LineSpans | None) -> dict[Line, float]:
@@ -122,8 +134,10 @@ class _Join:
         clock: ClockFit,
         compiled: Mapping[int, Sequence[Origin]],
         scales: Mapping[Line, float],
+        longer: Mapping[Line, float],
     ) -> None:
         self.trace, self.spans, self.clock, self.compiled = trace, spans, clock, compiled
+        self.longer = longer
         self.scales = scales
         """What of a line's time in the window is its own; of lines that are not there, all."""
         self.known = list(spans.stacks.lines)
@@ -341,11 +355,17 @@ class _Join:
             return
         callers, targets = self._lines_at(rows), self._lines_at(operators)
         known = self.spans.stacks.lines
-        for row, caller, target in zip(rows.tolist(), callers.tolist(), targets.tolist(), strict=True):
-            ns = float(trace.duration[row])
+        for caller in np.unique(callers).tolist():
+            here = callers == caller
+            whole = float(trace.duration[rows[here]].sum())
+            own, moved = trace.duration[rows[here]].astype(np.float64), whole
             # On a thread of autograd's own no line of the program waits in this very place.
-            moved = self._take(lines, known[caller], ns) if caller != NO_STACK else ns
-            if with_device or target == NO_STACK:
-                buckets["autograd"] += moved
-            else:
-                self._line(lines, known[target]).backward_ns += moved
+            if caller != NO_STACK:
+                own = untouched(trace, rows[here], self.longer.get(known[caller], 0.0))
+                moved = self._take(lines, known[caller], whole)
+            parts = own * (moved / (own.sum() or 1.0))
+            for target, ns in zip(targets[here].tolist(), parts.tolist(), strict=True):
+                if with_device or target == NO_STACK:
+                    buckets["autograd"] += ns
+                else:
+                    self._line(lines, known[target]).backward_ns += ns

@@ -46,6 +46,8 @@ class Captured:
     """The untraced window, in `time.perf_counter_ns`."""
     traced: Trace | None = None
     """Window T: without the line log."""
+    allocated: Trace | None = None
+    """What tensors took and gave back in that window; on the same lanes."""
     steps: Steps | None = None
     """Those of `traced`."""
     attribution: Attribution | None = None
@@ -290,8 +292,9 @@ def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], f
             )
         )
         return
-    # Allocations are looked at with their lines, in the other window.
+    # Whose allocations are is looked at in the other window.
     found.traced = part.where(part.kind != Kind.MEMORY)
+    found.allocated = part.where(part.kind == Kind.MEMORY)
     if window["ends_ns"] and clock is not None:
         times = clock.to_trace([window["began_ns"], *window["ends_ns"]])
         found.steps = Steps(times[:-1], times[1:], "optimizer")
@@ -324,6 +327,7 @@ def _read_attributed(
         clock,
         lines_of_kernels(part, graphs),
         _lines_alone(alone, logged) if alone else None,
+        _turns(windows),
     )
     found.lines_alone = bool(alone)
     found.attributed_ns = events.stop_ns - events.start_ns
@@ -333,6 +337,12 @@ def _read_attributed(
         if modules["full"]:
             effect = "only the first of very many calls were seen"
             found.missing.append(Trust(what="modules", effect=effect, remedy=None))
+
+
+def _turns(windows: dict[str, Any]) -> float | None:
+    """Steps of the window with both for each of that with lines alone."""
+    alone, both = (len(windows[name]["ends_ns"]) if name in windows else 0 for name in ("L", "B"))
+    return both / alone if alone and both else None
 
 
 def _lines_alone(document: dict[str, Any], window: dict[str, Any] | None) -> LineSpans:
