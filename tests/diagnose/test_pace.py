@@ -125,3 +125,22 @@ def test_what_touched_fresh_memory_only_while_it_was_traced_is_as_quick_as_it_wa
     assert found.step_ns == pytest.approx(500_000, rel=0.01)
     assert found.cost(found.ops("aten::mm")) == pytest.approx(400_000, rel=0.01)
     assert found.cost(found.ops("aten::add")) == pytest.approx(80_000, rel=0.06)
+
+
+def test_a_step_without_a_device_takes_what_it_took_untraced_however_slow_the_traced_one_was(
+    tmp_path: Path,
+) -> None:
+    made = Maker()
+    for step in range(6):
+        made.mark(f"ProfilerStep#{step}", 1000 * step, 1000)
+        made.op("aten::mm", 1000 * step, 600)
+        made.op("aten::add", 1000 * step + 700, 200)
+    found = gather(
+        Captured(
+            windows=[WindowTimes(window="A", steps=50, step_ms=0.25, spread=0.0, slowdown=None)],
+            traced=read_trace(made.write(tmp_path / "trace.json")),
+        )
+    )
+    assert found is not None
+    assert found.step_ns == pytest.approx(250_000, rel=0.01)
+    assert found.share(found.ops("aten::mm")) == pytest.approx(0.6, abs=0.01)

@@ -54,7 +54,8 @@ def typical(traced: TracedGraph, trace: Trace, steps: Steps) -> TracedGraph:
 def at_pace(traced: TracedGraph, on_host: Ints, step_ns: float, touched: Ints | None = None) -> TracedGraph:
     """The graph with every piece and gap of a host thread shorter by one and the same time.
 
-    Where that is not enough, what filled fresh memory is shorter too, by one and the same time a byte.
+    Where that is not enough, what filled fresh memory is shorter too, by one and the same time a byte; and
+    where nothing runs on a device, all is in the end.
 
     Args:
         on_host: numbers of tasks on host threads.
@@ -72,9 +73,15 @@ def at_pace(traced: TracedGraph, on_host: Ints, step_ns: float, touched: Ints | 
         return traced
     if schedule(light).step_ns <= step_ns:
         return replace(traced, graph=_fitted(lambda ns: _shorter(graph, on_host, ns), _MOST_NS, step_ns))
-    if touched is None or not touched.any():
-        return replace(traced, graph=light)
-    return replace(traced, graph=_fitted(lambda ns: _untouched(light, touched, ns), MOST_TOUCH_NS, step_ns))
+    if touched is not None and touched.any():
+        light = _fitted(lambda ns: _untouched(light, touched, ns), MOST_TOUCH_NS, step_ns)
+    if len(on_host) == graph.task_count:
+        # A machine that changed its pace changed it for all.
+        pace = min(1.0, step_ns / schedule(light).step_ns)
+        light = light.with_times(
+            *(np.rint(pace * one).astype(np.int64) for one in (light.duration_ns, light.gap_ns))
+        )
+    return replace(traced, graph=light)
 
 
 def _fitted(changed: Callable[[float], TaskGraph], most: float, step_ns: float) -> TaskGraph:
