@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from tests.mcp_server.calls import DEFAULTS, JOBS, REFUSED
 from tests.mcp_server.connected import Held, held, told
 from tests.mcp_server.stores import SOURCE, filled, keep, rejected
+from tests.report.profile_records import cpu_program
 
 from trackside.machine.ceilings import KEPT
 from trackside.mcp_server.job_tools import JobTools
@@ -437,6 +438,29 @@ def test_source_has_the_costs_of_its_lines(server: Held, runs: dict[str, str]) -
         f"8  86.2% | {SOURCE[7]}",
     ]
     assert found["run"] == runs["cpu"]
+
+
+def test_the_last_run_of_source_is_the_newest_profile_as_everywhere(
+    server: Held, runs: dict[str, str]
+) -> None:
+    """The doctor, or a comparison, may have been the very last."""
+    assert server.ask("source_read", file="loop.py", run="last")["run"] == runs["cpu"]
+    assert server.ask("hotspots_list", run="last")["run"] == runs["cpu"]
+
+
+def test_source_is_read_whatever_became_of_a_profile_of_it(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text("\n".join(SOURCE) + "\n")
+    with held(tmp_path) as server:
+        assert "no finished run of profile" in server.refused("source_read", file="loop.py", run="last")
+        good = keep(tmp_path / ".trackside", "profile", cpu_program())
+        broken = keep(tmp_path / ".trackside", "profile", cpu_program())
+        record = tmp_path / ".trackside" / "runs" / broken / "record.json"
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"lines": [{"line": 8}, 7]}))
+        found = server.ask("source_read", file="loop.py", line=8, context=0)
+        complaint = server.refused("source_read", file="loop.py", run=broken)
+    assert found["run"] == good
+    assert "86.2%" in found["source"]
+    assert f"store: the record of run {broken} is not whole; remedy: run it again" in complaint
 
 
 @pytest.mark.parametrize("detail", ["concise", "full"])

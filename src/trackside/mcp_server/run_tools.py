@@ -28,12 +28,14 @@ from trackside.mcp_server.scope import Scope
 from trackside.mcp_server.watch_view import WATCH, watch_findings
 from trackside.records.errors import TracksideError
 
-__all__ = ["LEAST_SHARE", "Limit", "RunReference", "RunTools", "measured"]
+__all__ = ["LAST", "LEAST_SHARE", "Limit", "RunReference", "RunTools", "measured", "whole"]
 
 _PROFILE, _COMPARE = "trackside.profile/1", "trackside.compare/1"
 _CHECK, _DOCTOR = "trackside.check/1", "trackside.doctor/1"
 
 RunReference = Annotated[str, Field(description="id, its beginning, or last", max_length=200)]
+LAST: Final = "last"
+"""In the place of a run's id: the newest finished run of the kind that is asked for."""
 Limit = Annotated[int, Field(ge=1, le=500)]
 
 # Lines below this share of the step are not told unless asked for.
@@ -148,11 +150,11 @@ class RunTools:
         """What a profile, comparison, check, watch or doctor's run found: what to change at which file:line
         with predicted gain and evidence, or why a candidate was rejected. Use it to choose what to repair."""
         if run == WATCH:
-            with _whole("the watch's status"):
+            with whole("the watch's status"):
                 return watch_findings(self._scope, detail)
         run_id, record = self._record(run, _PROFILE, _COMPARE, _CHECK, _DOCTOR)
         schema = record["schema"]
-        with _whole(f"the record of run {run_id}"):
+        with whole(f"the record of run {run_id}"):
             if schema == _DOCTOR:
                 return doctor_findings(record, detail)
             if schema == _CHECK:
@@ -236,8 +238,8 @@ class RunTools:
         ).of(len(rows))
 
     def _record(self, reference: str, *schemas: str) -> tuple[str, dict[str, Any]]:
-        named = reference if reference != "last" else ""
-        with _whole("the record"):
+        named = reference if reference != LAST else ""
+        with whole("the record"):
             return self._scope.record(named or self._newest(schemas), *schemas)
 
     def _profile(self, reference: str) -> tuple[str, dict[str, Any]]:
@@ -300,7 +302,7 @@ class RunTools:
 
 
 @contextmanager
-def _whole(what: str) -> Iterator[None]:
+def whole(what: str) -> Iterator[None]:
     """What is read from a record that was edited, or came from elsewhere, may lack anything."""
     try:
         yield
