@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -489,6 +490,19 @@ def test_the_machine_says_what_it_is_and_that_nothing_was_measured(server: Held)
     found = server.ask("machine_get")
     assert found["fingerprint"]
     assert "ceilings_start" in found["next"]
+
+
+def test_the_machine_is_told_without_importing_numpy(tmp_path: Path) -> None:
+    """Half of what the first call took."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from trackside.mcp_server.machine_tools import MachineTools\n"
+        "from trackside.mcp_server.scope import open_scope\n"
+        "assert MachineTools(open_scope([Path(sys.argv[1])])).machine_get().fingerprint\n"
+        "slow = [name for name in ('numpy', 'torch') if name in sys.modules]\n"
+        "assert not slow, slow"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program, str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
