@@ -105,11 +105,32 @@ def test_names_that_only_resemble_those_of_secrets_are_none(
 
 @pytest.mark.parametrize(
     "name",
-    ["AUTHORIZATION", "PROXY_AUTHORIZATION", "NPM_AUTH", "AUTH_HEADER", "TOKEN", "HF_TOKEN_2", "API_TOKENS"],
+    [
+        *("AUTHORIZATION", "PROXY_AUTHORIZATION", "NPM_AUTH", "AUTH_HEADER", "TOKEN", "HF_TOKEN_2"),
+        *("API_TOKENS", "MYSQL_PWD"),
+    ],
 )
 def test_names_of_secrets_are_found_in_their_variants(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "abcdefgh")
     assert plain("abcdefgh") == "[secret]"
+
+
+@pytest.mark.parametrize(
+    ("address", "said", "shown"),
+    [
+        ("https://ci:hunter2secret@pypi.example/simple", "hunter2secret", "[secret]"),
+        ("https://ci:p%40ssword@proxy.example:8080", "user ci, p@ssword", "user ci, [secret]"),
+        ("redis://:abc@cache.example/0", "redis://:abc@cache.example/0", "redis://[secret]cache.example/0"),
+        ("https://ghp_0123456789abcdef@github.com/x", "ghp_0123456789abcdef", "[secret]"),
+        ("ssh://git@github.com/x", "git log; ssh://git@github.com/x", "git log; ssh://git@github.com/x"),
+        ("https://pypi.example/simple", "https://pypi.example/simple", "https://pypi.example/simple"),
+    ],
+)
+def test_who_is_let_in_by_an_address_is_a_secret_whatever_its_variable_is_called(
+    monkeypatch: pytest.MonkeyPatch, address: str, said: str, shown: str
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", address)
+    assert plain(said) == shown
 
 
 def test_a_path_is_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

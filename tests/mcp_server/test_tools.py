@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from tests.mcp_server.calls import DEFAULTS, JOBS, REFUSED
 from tests.mcp_server.connected import Held, held, told
 from tests.mcp_server.stores import SOURCE, filled, keep, rejected
+from tests.report.profile_records import cpu_program
 
 from trackside.machine.ceilings import KEPT
 from trackside.mcp_server.job_tools import JobTools
@@ -439,6 +441,29 @@ def test_source_has_the_costs_of_its_lines(server: Held, runs: dict[str, str]) -
     assert found["run"] == runs["cpu"]
 
 
+def test_the_last_run_of_source_is_the_newest_profile_as_everywhere(
+    server: Held, runs: dict[str, str]
+) -> None:
+    """The doctor, or a comparison, may have been the very last."""
+    assert server.ask("source_read", file="loop.py", run="last")["run"] == runs["cpu"]
+    assert server.ask("hotspots_list", run="last")["run"] == runs["cpu"]
+
+
+def test_source_is_read_whatever_became_of_a_profile_of_it(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text("\n".join(SOURCE) + "\n")
+    with held(tmp_path) as server:
+        assert "no finished run of profile" in server.refused("source_read", file="loop.py", run="last")
+        good = keep(tmp_path / ".trackside", "profile", cpu_program())
+        broken = keep(tmp_path / ".trackside", "profile", cpu_program())
+        record = tmp_path / ".trackside" / "runs" / broken / "record.json"
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"lines": [{"line": 8}, 7]}))
+        found = server.ask("source_read", file="loop.py", line=8, context=0)
+        complaint = server.refused("source_read", file="loop.py", run=broken)
+    assert found["run"] == good
+    assert "86.2%" in found["source"]
+    assert f"store: the record of run {broken} is not whole; remedy: run it again" in complaint
+
+
 @pytest.mark.parametrize("detail", ["concise", "full"])
 def test_a_region_that_is_too_long_is_cut_by_whole_lines_and_says_so(server: Held, detail: str) -> None:
     (server.folder / "long.py").write_text("\n".join(f"value_{n} = {'x' * 300!r}" for n in range(400)))
@@ -465,6 +490,19 @@ def test_the_machine_says_what_it_is_and_that_nothing_was_measured(server: Held)
     found = server.ask("machine_get")
     assert found["fingerprint"]
     assert "ceilings_start" in found["next"]
+
+
+def test_the_machine_is_told_without_importing_numpy(tmp_path: Path) -> None:
+    """Half of what the first call took."""
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from trackside.mcp_server.machine_tools import MachineTools\n"
+        "from trackside.mcp_server.scope import open_scope\n"
+        "assert MachineTools(open_scope([Path(sys.argv[1])])).machine_get().fingerprint\n"
+        "slow = [name for name in ('numpy', 'torch') if name in sys.modules]\n"
+        "assert not slow, slow"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program, str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])

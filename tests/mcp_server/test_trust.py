@@ -101,6 +101,21 @@ def test_answers_keep_to_their_limits_and_say_what_is_left_out(server: Held, run
             assert int(shown) == len(result.structured_content["rows"]) <= int(total)
 
 
+def test_lists_inside_of_rows_say_what_is_left_out_too(server: Held, runs: dict[str, str]) -> None:
+    """A claim with two of five reasons would pass for one with two."""
+    for tool, name in (("findings_list", "evidence"), ("kernels_list", "lines")):
+        few, whole = (
+            server.ask(tool, run=runs["hostile"], detail=detail)["rows"][0][name]
+            for detail in ("concise", "full")
+        )
+        left = len(whole) - len(few) + 1
+        assert left > 0
+        assert few[-1] == f"{left} more with detail=full"
+        assert not any("more with" in text for text in whole)
+    assert server.ask("hotspots_list", run=runs["hostile"])["trust"][-1].endswith(" more with detail=full")
+    assert "all with detail=full" in server.ask("kernels_list", run=runs["hostile"])["next"]
+
+
 def test_no_secret_is_in_any_answer_and_nothing_of_the_project_is_imported(
     server: Held, runs: dict[str, str]
 ) -> None:

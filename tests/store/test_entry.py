@@ -4,6 +4,8 @@ import contextlib
 import random
 from pathlib import Path
 
+import pytest
+
 from trackside.records.errors import TracksideError
 from trackside.store.runs import RunStore
 
@@ -58,3 +60,23 @@ def test_no_file_of_a_run_can_stop_a_list(tmp_path: Path) -> None:
     for run in first:
         with contextlib.suppress(TracksideError):
             store.load(run.id)
+
+
+@pytest.mark.parametrize(
+    ("command", "about"),
+    [
+        (["python", "train.py", "--steps", "8"], "train.py --steps 8"),
+        # As a job has it.
+        (["python", "/home/someone/projects/language-model/train.py", "8"], "language-model/train.py 8"),
+        (["python", "/train.py"], "train.py"),
+        (["python", "-m", "package.train"], "-m package.train"),
+        (["python"], "python"),
+    ],
+)
+def test_a_profile_is_about_its_file_wherever_that_lies(
+    tmp_path: Path, command: list[str], about: str
+) -> None:
+    store = RunStore(tmp_path)
+    run = store.new_run("profile")
+    store.write_record(run, {"schema": "trackside.profile/1", "command": command})
+    assert store.list()[0].about == about

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -204,3 +205,16 @@ def test_a_kind_of_machine_names_what_decides_its_speed() -> None:
     assert "gpu" not in kind
     # Of a GPU that is not there nothing is known, and that is said.
     assert machine_kind(facts(), "cuda:9", 3)["gpu"] is None
+
+
+def test_processors_that_share_a_name_are_two_kinds_of_machine() -> None:
+    """A cloud's "AMD EPYC" or "Xeon @ 2.20GHz" is this generation today and another tomorrow."""
+    here = facts()
+    kind = machine_kind(here, "cpu", 1)
+    for other in (replace(here.cpu, isa=("avx", "avx2")), replace(here.cpu, caches=here.cpu.caches[:1])):
+        elsewhere = machine_kind(replace(here, cpu=other), "cpu", 1)
+        rng = random.Random(12)
+        before = accept(ENTRY, pace(drawn(rng, 0.0)), kind, "r1")
+        found = judge([before], pace(drawn(rng, 3.0)), elsewhere, "r1", 0.05)
+        assert found.outcome == "not-comparable"
+        assert "another kind of machine" in found.reasons[0]

@@ -69,7 +69,13 @@ def test_defaults_reach_every_workload_and_each_candidate_is_an_entry(tmp_path: 
         (
             'candidate = ["new.py", "other.py"]',
             'candidate = ["new.py", "new.py"]',
-            None,
+            8,
+            ("softmax.new", "twice"),
+        ),
+        (
+            "[workload.alone]",
+            '[workload."softmax.new"]\nbaseline = "base.py"\ncandidate = "other.py"\n[workload.alone]',
+            14,
             ("softmax.new", "twice"),
         ),
         ('reference = "base.py"', "", 12, ("no `reference`",)),
@@ -80,16 +86,18 @@ def test_defaults_reach_every_workload_and_each_candidate_is_an_entry(tmp_path: 
         ("[workload.alone]", '[workload."a b"]', 12, ("'a b'",)),
         ("[workload.alone]", "[worklood.alone]", 12, ("`worklood`", "`workload`")),
         ("delta = 0.05", "delta = ", 10, ("valid TOML",)),
-        ("budget = 20", 'budget = "a\nb"', 3, ("valid TOML",)),
+        ("budget = 20", 'budget = "a\nb"', 3, ("valid TOML", "`suite.budget`")),
+        ("delta = 0.05", "delta = 0.05\ndelta = 0.06", 11, ("valid TOML", "`workload.softmax.delta`")),
+        ('reference = "base.py"', 'reference = ["base.py"', 14, ("`workload.alone.reference`",)),
+        ("delta = 0.05", "delta 0.05", 10, ("valid TOML: ",)),
     ],
 )
 def test_an_error_names_the_line_and_the_key(
-    tmp_path: Path, old: str, new: str, line: int | None, words: tuple[str, ...]
+    tmp_path: Path, old: str, new: str, line: int, words: tuple[str, ...]
 ) -> None:
     assert old in SUITE
     error = refused(tmp_path, SUITE.replace(old, new, 1))
-    place = "trackside.toml" if line is None else f"trackside.toml:{line}:"
-    assert error.message.startswith(place)
+    assert error.message.startswith(f"trackside.toml:{line}: ")
     for word in words:
         assert word in f"{error.message} {error.remedy}"
 

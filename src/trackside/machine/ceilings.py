@@ -18,7 +18,6 @@ from typing import Any
 from trackside.machine.facts import MachineFacts, facts, fingerprint, gpu_numbered
 from trackside.records.devices import gpu_index
 from trackside.records.errors import ErrorKind, TracksideError
-from trackside.stats.spread import iqr_rel
 from trackside.store.files import read_json, write_json
 
 __all__ = ["KEPT", "FloorCeilings", "cannot_start", "floor_ceilings", "kept_ceilings"]
@@ -295,6 +294,9 @@ def _result(
     samples: Iterable[list[float]],
     method: str,
 ) -> FloorCeilings:
+    # It imports numpy: who only looks at what is kept, as an assistant's server, should not wait for that.
+    from trackside.stats.spread import iqr_rel
+
     samples = list(samples)
     dram_read, dram_write, cache_read, cache_write = values
     return FloorCeilings(

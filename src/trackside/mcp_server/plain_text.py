@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 __all__ = ["SHORT", "blanked", "cleaned", "plain"]
 
@@ -31,11 +32,13 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 _SELECTORS: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef\u115f\u1160\u3164\uffa0\u034f]")
 
 _SECRET_NAME: Final = re.compile(
-    r"TOKEN(?!IZ)|SECRET|PASS(WORD|WD|PHRASE)?$|PASSWORD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|_KEY$|^KEY_|AUTH(?!OR(?!I[ZS]))|"
+    r"TOKEN(?!IZ)|SECRET|PASS(WORD|WD|PHRASE)?$|PASSWORD|_PWD$|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|_KEY$|^KEY_|AUTH(?!OR(?!I[ZS]))|"
     r"COOKIE|SESSION_ID|DSN$|_PAT$|DATABASE_URL|CONNECTION_STRING|WEBHOOK",
     re.IGNORECASE,
 )
 _COUNT_NAME: Final = re.compile(r"(MAX|MIN|NUM)_(\w+_)?TOKENS$", re.IGNORECASE)
+# Who is let in by an address, as `PIP_INDEX_URL` or `HTTPS_PROXY` may say: a name and a password, or a token.
+_IN_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^\s/?#]+)@")
 # Shorter values are words of any text: blanking them would tell what they are.
 _LEAST_SECRET: Final = 6
 # Of a value of several lines, one line: shorter ones are brackets and words.
@@ -108,6 +111,8 @@ def _secrets(environment: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str] 
     found: set[str] = set()
     for name, given in environment:
         value = given.strip()
+        for admitted in _IN_ADDRESS.findall(value):
+            found |= _of_address(admitted)
         # A path says where a secret lies, and is part of other paths.
         is_path = os.path.isabs(value) and os.path.exists(value)
         if not _SECRET_NAME.search(name) or _COUNT_NAME.search(name) or is_path:
@@ -119,3 +124,12 @@ def _secrets(environment: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str] 
     # The longest first, so that no end of a longer one is left standing.
     ordered = tuple(sorted(found - {""}, key=lambda value: (-len(value), value)))
     return re.compile("|".join(map(re.escape, ordered))) if ordered else None, ordered
+
+
+def _of_address(admitted: str) -> set[str]:
+    """What is secret of that which stands before the @ of an address."""
+    user, _, password = admitted.partition(":")
+    found = {one for one in (password, unquote(password)) if len(one) >= _LEAST_SECRET}
+    # `git` is no secret, and people's names are none; what is longer is a token in the place of one.
+    found |= {user} if len(user) >= _LEAST_LINE else set()
+    return found | ({f"{admitted}@"} if password else set())

@@ -28,12 +28,14 @@ from trackside.mcp_server.scope import Scope
 from trackside.mcp_server.watch_view import WATCH, watch_findings
 from trackside.records.errors import TracksideError
 
-__all__ = ["LEAST_SHARE", "Limit", "RunReference", "RunTools", "measured"]
+__all__ = ["LAST", "LEAST_SHARE", "Limit", "RunReference", "RunTools", "measured", "whole"]
 
 _PROFILE, _COMPARE = "trackside.profile/1", "trackside.compare/1"
 _CHECK, _DOCTOR = "trackside.check/1", "trackside.doctor/1"
 
 RunReference = Annotated[str, Field(description="id, its beginning, or last", max_length=200)]
+LAST: Final = "last"
+"""In the place of a run's id: the newest finished run of the kind that is asked for."""
 Limit = Annotated[int, Field(ge=1, le=500)]
 
 # Lines below this share of the step are not told unless asked for.
@@ -85,7 +87,6 @@ class RunTools:
         if detail == "concise" and not file:
             lines = [row for row in lines if row["share"] >= LEAST_SHARE] or lines
         on_device = record["device"] != "cpu"
-        trust = record["trust"] if detail == "full" else record["trust"][:_TRUST]
         return Hotspots(
             run=run_id,
             device=record["device"],
@@ -95,7 +96,7 @@ class RunTools:
             steps_found_by=record["steps_found_by"],
             rows=[self._line(row, record["kernels"], on_device) for row in lines[:limit]],
             other={row["name"]: row["share"] for row in record["buckets"] if row["share"] >= LEAST_SHARE},
-            trust=[f"{row['what']}: {row['effect']}" for row in trust],
+            trust=_few([f"{row['what']}: {row['effect']}" for row in record["trust"]], _TRUST, detail),
             links=[f"runs://{run_id}"],
         ).of(len(record["lines"]) if not file else len(lines))
 
@@ -112,9 +113,12 @@ class RunTools:
         found = record["kernels"]
         if line:
             found = [row for row in found if any(self._same_place(place, line) for place in row["lines"])]
-        rows = []
+        rows: list[Kernel] = []
+        hints: list[str] = []
         for row in found[:limit]:
             counters = list(row["counters"].items())[: None if detail == "full" else _COUNTERS]
+            if len(counters) < len(row["counters"]) and not hints:
+                hints.append(f"of counters the first {_COUNTERS} are told, all with detail=full")
             rows.append(
                 Kernel(
                     id=row["id"],
@@ -124,10 +128,12 @@ class RunTools:
                     share=row["share"],
                     bound=row["bound"] if row["bound"] != "unknown" else None,
                     of_limit=row["roof_share"],
-                    lines=[self._place(place) for place in row["lines"][:_CALLERS]],
+                    lines=_few([self._place(place) for place in row["lines"]], _CALLERS, detail),
                     counters=dict(counters),
                 )
             )
+        if not record["ceilings"] and not any(row.bound for row in rows):
+            hints.append("bounds are unknown without ceilings: ceilings_start, then profile_start again")
         total = len(found) + (0 if line else record["kernels_left_out"])
         return Kernels(
             run=run_id,
@@ -135,9 +141,7 @@ class RunTools:
             step_ms=record["step_ms"],
             rows=rows,
             links=[f"runs://{run_id}/kernels"],
-            next=""
-            if record["ceilings"] or any(row.bound for row in rows)
-            else "bounds are unknown without ceilings: ceilings_start, then profile_start again",
+            next="; ".join(hints),
         ).of(total)
 
     def findings_list(
@@ -148,11 +152,11 @@ class RunTools:
         """What a profile, comparison, check, watch or doctor's run found: what to change at which file:line
         with predicted gain and evidence, or why a candidate was rejected. Use it to choose what to repair."""
         if run == WATCH:
-            with _whole("the watch's status"):
+            with whole("the watch's status"):
                 return watch_findings(self._scope, detail)
         run_id, record = self._record(run, _PROFILE, _COMPARE, _CHECK, _DOCTOR)
         schema = record["schema"]
-        with _whole(f"the record of run {run_id}"):
+        with whole(f"the record of run {run_id}"):
             if schema == _DOCTOR:
                 return doctor_findings(record, detail)
             if schema == _CHECK:
@@ -218,7 +222,7 @@ class RunTools:
                 line=row["line"],
                 gain=[row["gain"]["low"], row["gain"]["mid"], row["gain"]["high"]],
                 confidence=row["confidence"],
-                evidence=row["evidence"][: None if detail == "full" else _EVIDENCE],
+                evidence=_few(row["evidence"], _EVIDENCE, detail),
                 fix=row["fix"],
                 # It quotes the file.
                 diff=row["diff"] if detail == "full" and self._scope.holds(row["file"] or "") else None,
@@ -236,8 +240,8 @@ class RunTools:
         ).of(len(rows))
 
     def _record(self, reference: str, *schemas: str) -> tuple[str, dict[str, Any]]:
-        named = reference if reference != "last" else ""
-        with _whole("the record"):
+        named = reference if reference != LAST else ""
+        with whole("the record"):
             return self._scope.record(named or self._newest(schemas), *schemas)
 
     def _profile(self, reference: str) -> tuple[str, dict[str, Any]]:
@@ -300,7 +304,7 @@ class RunTools:
 
 
 @contextmanager
-def _whole(what: str) -> Iterator[None]:
+def whole(what: str) -> Iterator[None]:
     """What is read from a record that was edited, or came from elsewhere, may lack anything."""
     try:
         yield
@@ -385,6 +389,12 @@ def measured(record: dict[str, Any]) -> str:
         f"{one['p50_us'] / 1000:.4g} ms (spread {100 * one['spread']:.2g}%, n {one['n']})" for one in arms
     ]
     return f"{speed['metric']} time a call {told[0]} → {told[1]}"
+
+
+def _few(texts: list[str], most: int, detail: Detail) -> list[str]:
+    """The first ones and how many more there are; in full all of them."""
+    left = len(texts) - most
+    return texts if detail == "full" or left <= 0 else [*texts[:most], f"{left} more with detail=full"]
 
 
 def _item(name: str | None) -> str | None:

@@ -9,9 +9,10 @@ from pydantic import Field
 from trackside.mcp_server.answers import Cost, Handbook, Passage, Source
 from trackside.mcp_server.plain_text import plain
 from trackside.mcp_server.reply import Detail
-from trackside.mcp_server.run_tools import LEAST_SHARE, Limit, RunReference
+from trackside.mcp_server.run_tools import LAST, LEAST_SHARE, Limit, RunReference, whole
 from trackside.mcp_server.scope import Scope
 from trackside.records.errors import TracksideError
+from trackside.store.selection import RunFilter
 
 __all__ = ["SourceTools"]
 
@@ -104,31 +105,45 @@ class SourceTools:
 
     def _costs(self, path: str, lines: list[str], reference: str) -> tuple[str, dict[int, Cost], int]:
         """The run, costs by line where the line still reads as it did, and how many do not."""
-        for run_id in [reference] if reference else self._recent():
-            full_id, record = self._scope.record(run_id, "trackside.profile/1")
-            rows = [row for row in record.get("lines", ()) if self._is(row, path)]
-            if rows or reference:
-                break
-        else:
-            return "", {}, 0
-        host = record.get("device") == "cpu"
-        costs: dict[int, Cost] = {}
-        moved = 0
-        for row in rows:
-            number = row["line"]
-            if number > len(lines) or lines[number - 1].strip() != str(row["text"]).strip():
-                moved += 1
-                continue
-            ms = (row["cpu_ms"] if host else row["device_ms"]) + row["backward_ms"]
-            costs[number] = Cost(line=number, ms=ms, share=row["share"])
-        return full_id, costs, moved
+        for run_id in [reference] if reference not in ("", LAST) else self._recent(reference):
+            try:
+                full_id, record = self._scope.record(run_id, "trackside.profile/1")
+                with whole(f"the record of run {full_id}"):
+                    rows = [row for row in record.get("lines", ()) if self._is(row, path)]
+                    if rows or reference:
+                        return full_id, *_still_there(rows, lines, on_host=record.get("device") == "cpu")
+            except TracksideError:
+                if reference:
+                    raise
+                # Another one may have the file; without any, the source is worth its reading too.
+        return "", {}, 0
 
-    def _recent(self) -> list[str]:
+    def _recent(self, reference: str) -> list[str]:
+        """The newest finished profile, or with it those before in which the file may be looked for."""
         # Further back a profile says little about what is there now.
-        return [one.id for one in self._scope.store.list(verb="profile", limit=5) if one.state == "done"]
+        wanted = RunFilter(verb="profile", state="done")
+        found = [one.id for one in self._scope.store.find(wanted, 1 if reference else 5).runs]
+        if reference and not found:
+            raise TracksideError(
+                "not-found", "there is no finished run of profile", "profile_start makes one"
+            )
+        return found
 
     def _is(self, row: dict[str, Any], path: str) -> bool:
         return str(self._scope.real(row["file"])) == path
+
+
+def _still_there(rows: list[dict[str, Any]], lines: list[str], on_host: bool) -> tuple[dict[int, Cost], int]:
+    costs: dict[int, Cost] = {}
+    moved = 0
+    for row in rows:
+        number = row["line"]
+        if number > len(lines) or lines[number - 1].strip() != str(row["text"]).strip():
+            moved += 1
+            continue
+        ms = (row["cpu_ms"] if on_host else row["device_ms"]) + row["backward_ms"]
+        costs[number] = Cost(line=number, ms=ms, share=row["share"])
+    return costs, moved
 
 
 def _short(line: str) -> str:

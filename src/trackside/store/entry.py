@@ -201,8 +201,8 @@ def _about(record: Mapping[str, Any]) -> str | None:
     command = record.get("command")
     schema = schema_of(record)
     if schema is not None and schema[0] == "profile" and isinstance(command, list) and command:
-        words = command[1:] if command[0] == "python" else command
-        return " ".join(map(str, words))[:_ABOUT_LENGTH]
+        program, *words = map(str, command[1:] if command[0] == "python" and command[1:] else command)
+        return " ".join([_near(Path(program)), *words])[:_ABOUT_LENGTH]
     pair = [one for arm in ("baseline", "candidate") if isinstance(one := record.get(arm), dict)]
     paths = [path for one in pair if isinstance(path := one.get("path"), str) and path]
     if len(paths) != 2:
@@ -212,6 +212,11 @@ def _about(record: Mapping[str, Any]) -> str | None:
     first, second = map(Path, paths)
     folder = "" if first.parent == second.parent else f"{second.parent.name}/"
     return f"{first.parent.name}/{first.name} → {folder}{second.name}".removeprefix("/")
+
+
+def _near(path: Path) -> str:
+    """A file with its folder: of a whole path, as jobs have it, a cut would leave the home directory."""
+    return f"{path.parent.name}/{path.name}".removeprefix("/") if path.is_absolute() else str(path)
 
 
 def _without_final_record(start: _Start) -> tuple[RunState, str]:

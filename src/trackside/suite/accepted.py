@@ -58,6 +58,9 @@ def machine_kind(machine: MachineFacts, device: str, threads: int) -> dict[str, 
     kind: dict[str, Any] = {
         "device": "cpu" if device == "cpu" else "cuda",
         "cpu": cpu.model,
+        # Clouds give processors of several generations one name.
+        "isa": " ".join(cpu.isa),
+        "caches": " ".join(f"L{one.level} {one.kind} {one.bytes >> 10} KiB" for one in cpu.caches),
         "cpus": len(cpu.allowed),
         "threads": threads,
         "virtualisation": machine.virtualisation,

@@ -48,7 +48,7 @@ def start_timing(entry: Entry, store: Path) -> Child:
             words += [f"--{name}", f"{value:g}"]
     # After `--`: a file's name may begin with a hyphen.
     files = ["--", str(entry.baseline), str(entry.candidate)]
-    return Child(["-m", "trackside", "compare", "--json", *words, *files], home)
+    return Child(["-P", "-m", "trackside", "compare", "--json", *words, *files], home)
 
 
 def start_correctness(entry: Entry, scratch: Path) -> Child:

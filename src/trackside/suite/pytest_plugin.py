@@ -120,7 +120,7 @@ def _run(files: list[str], options: dict[str, Any]) -> dict[str, Any]:
             words += [flag, str(value)]
     from trackside.workload.sandbox import die_with_parent
 
-    command = [sys.executable, "-m", "trackside", "compare", "--json", *words, "--", *files]
+    command = [sys.executable, "-P", "-m", "trackside", "compare", "--json", *words, "--", *files]
     with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from trackside.records.devices import gpu_index
 from trackside.records.errors import TracksideError
-from trackside.suite.toml_lines import line_of
+from trackside.suite.toml_lines import key_on, line_of
 
 __all__ = ["LEAST_ACCEPTED_DELTA", "SUITE_FILE", "Entry", "Suite", "find_suite", "load_suite"]
 
@@ -156,9 +156,14 @@ class _Reader:
             self._fail(None, "found no workload", "add a table such as [workload.softmax]")
         entries: list[Entry] = []
         for name, table in tables.items():
-            entries += self._entries(name, table, defaults)
-        for name in {e.name for e in entries if sum(o.name == e.name for o in entries) > 1}:
-            self._fail(None, f"found `{name}` twice: two candidates' files have one name", "rename one")
+            for entry in self._entries(name, table, defaults):
+                if any(entry.name == other.name for other in entries):
+                    self._fail(
+                        self._line(("workload", name, "candidate")),
+                        f"found `{entry.name}` twice: of several candidates each is called by its file",
+                        "rename one",
+                    )
+                entries.append(entry)
         return Suite(self._path, tuple(entries), self._path.parent / accepted)
 
     def _document(self) -> dict[str, Any]:
@@ -180,9 +185,14 @@ class _Reader:
             self._fail(line, f"found a byte that is no UTF-8, 0x{data[error.start]:02x}", "save it as UTF-8")
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             found = re.search(r"\(at line (\d+), column \d+\)|at end of document", str(error))
-            place = int(found[1]) if found and found[1] else None
             what = re.sub(r"\s*\(at .*\)$", "", str(error))
-            self._fail(place, f"found no valid TOML: {what}", "correct that line")
+            if found is None:
+                self._fail(None, f"found no valid TOML: {what}", "write it anew")
+            # What is not closed is missed at the end.
+            place = int(found[1] or max(1, len(self._source.splitlines())))
+            key = key_on(self._source, place)
+            at = f" at `{key}`" if key else ""
+            self._fail(place, f"found no valid TOML{at}: {what}", "correct that line")
 
     # -- tables and values -------------------------------------------------------------------------
 

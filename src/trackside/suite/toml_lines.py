@@ -1,13 +1,13 @@
-"""On which line of a TOML file a key stands: tomllib gives values without their places."""
+"""On which line of a TOML file a key stands, and which key on a line: tomllib gives values without places."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-__all__ = ["line_of"]
+__all__ = ["key_on", "line_of"]
 
 _HEADER: Final = re.compile(r"\s*\[\[?(?P<name>[^\[\]#]+)\]\]?\s*(#.*)?$")
 _KEY: Final = re.compile(r"\s*(?P<name>(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[^=\s]+)*)\s*=")
@@ -20,6 +20,22 @@ def line_of(source: str, path: Sequence[str]) -> int | None:
     that is not there.
     """
     wanted, best, best_depth = list(path), None, 0
+    for number, found in _places(source):
+        # `[workload.softmax]` is also where `workload` first stands.
+        common = min(len(found), len(wanted))
+        depth = common if found[:common] == wanted[:common] else 0
+        if depth > best_depth:
+            best, best_depth = number, depth
+    return best
+
+
+def key_on(source: str, line: int) -> str | None:
+    """The key or table that begins on a line, with the table that it is in; None where none does."""
+    return next((".".join(found) for number, found in _places(source) if number == line and found), None)
+
+
+def _places(source: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines on which a key or a table begins, and its parts."""
     table: list[str] = []
     fence = ""
     for number, line in enumerate(source.splitlines(), 1):
@@ -31,16 +47,11 @@ def line_of(source: str, path: Sequence[str]) -> int | None:
         key = None if header else _KEY.match(line)
         if header:
             table = _parts(header["name"])
-        found = table if header else [*table, *_parts(key["name"])] if key else []
-        # `[workload.softmax]` is also where `workload` first stands.
-        common = min(len(found), len(wanted))
-        depth = common if found[:common] == wanted[:common] else 0
-        if depth > best_depth:
-            best, best_depth = number, depth
+        if header or key:
+            yield number, [*table, *(_parts(key["name"]) if key else ())]
         for mark in ('"""', "'''"):
             if line.count(mark) % 2:
                 fence = mark
-    return best
 
 
 def _parts(dotted: str) -> list[str]:
