@@ -1,7 +1,8 @@
 """Page faults that come with tracing, and what operators take without them.
 
-While a program is traced, its allocator may give back what a step frees and fetch it anew in the next: a step
-of 4.7 ms took 10 ms, with 4,000 page faults where there had been none, in operators that fill new tensors.
+The profiler's small records settle in the memory that a step's tensors have left, and the next tensors get
+fresh memory: a step of 4.7 ms took 10 ms, with 4,000 page faults where there had been none and 17 MB more each
+time, all in operators that fill new tensors.
 """
 
 from __future__ import annotations
