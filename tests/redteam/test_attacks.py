@@ -276,6 +276,11 @@ NEVER_TESTED = {
 }
 
 
+# One audit may draw probes that none of these falls for (softmax_by_first_row: 7 of 90): a comparison draws them
+# anew at every pair, here there are as many audits.
+AUDITS = {"softmax_by_first_row": 4}
+
+
 def failed(name: str, store: Path, crew: Crew | None, **options: Any) -> list[str]:
     """Ids of the checks that fail for an attack."""
     files = HERE / f"{SAME_BASELINE.get(name, name)}.base.py", HERE / f"{name}.cand.py"
@@ -292,7 +297,10 @@ def each(names: Iterable[str]) -> list[Any]:
 def test_an_attack_is_stopped_by_the_check_that_is_meant_for_it(
     name: str, crew: Crew, tmp_path: Path
 ) -> None:
-    assert failed(name, tmp_path, crew, checks_only=True) == [CAUGHT_BY[name]]
+    seen = [failed(name, tmp_path, crew, checks_only=True)]
+    while seen[-1] == [] and len(seen) < AUDITS.get(name, 1):
+        seen.append(failed(name, tmp_path, crew, checks_only=True))
+    assert seen[-1] == [CAUGHT_BY[name]]
 
 
 @pytest.mark.slow
