@@ -276,8 +276,8 @@ NEVER_TESTED = {
 }
 
 
-# One audit may draw probes that none of these falls for (softmax_by_first_row: 7 of 90): a comparison draws them
-# anew at every pair, here there are as many audits.
+# One audit may draw probes that such code copes with (softmax_by_first_row: 7 of 90). A comparison draws them
+# anew at every pair; here there are so many audits.
 AUDITS = {"softmax_by_first_row": 4}
 
 
