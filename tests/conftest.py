@@ -1,6 +1,7 @@
 """Fixtures that every test folder may use."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Side by side, programs with a thread for each CPU would spin while they wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+
+# Who starts the tests in the background may have signals ignored, and what the tests start inherits that.
+for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 GPU_HERE = any(Path("/dev").glob("nvidia[0-9]*"))
 
