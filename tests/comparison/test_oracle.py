@@ -377,3 +377,27 @@ def test_an_operator_that_squares_beyond_float32_is_seen(call: Any, squared: boo
         oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
         oracle.answer((scale * x,), 0)
         assert oracle.squared is seen
+
+
+@pytest.mark.parametrize(
+    ("call", "flat"),
+    [
+        (lambda x: torch.softmax(x, -1), 4),
+        (lambda x: x.exp(), 2),
+        (lambda x: x.clone().exp_(), 2),
+        (torch.sigmoid, 4),
+        (torch.tanh, 4),
+        (lambda x: torch.log_softmax(x, -1), 0),
+        (lambda x: x * 2.0**-200, 0),
+    ],
+)
+def test_numbers_that_float32_can_no_longer_tell_apart_are_counted(call: Any, flat: int) -> None:
+    x = torch.tensor([-300.0, -200.0, 0.0, 40.0, 300.0])
+    oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
+    assert oracle.flattened((x,), 0) == flat
+    assert oracle.flattened((x / 100,), 0) == 0
+
+
+def test_masks_of_infinity_flatten_nothing() -> None:
+    x = torch.tensor([-torch.inf, 0.0, 1.0])
+    assert Oracle(workload(lambda state, args: torch.softmax(args[0], -1)), "cpu").flattened((x,), 0) == 0

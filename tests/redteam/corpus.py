@@ -527,6 +527,18 @@ _HONEST = (
         "ties in the order the baseline promises",
     ),
     _honest("honest_sorted_topk", "reordered", "topk"),
+    _honest(
+        "honest_routing_softmax_logits",
+        "algebra",
+        "routing_softmax",
+        note="scores underflow into ties where a probe is large; logits do not",
+    ),
+    _honest(
+        "honest_routing_sigmoid_logits",
+        "algebra",
+        "routing_sigmoid",
+        note="scores saturate into ties where a probe is large; logits do not",
+    ),
     _honest("honest_histogram_by_compare", "vectorised", "histogram"),
     _honest("honest_index_select_embedding", "reordered", "embedding"),
     _honest("honest_conv_channels_last", "layout", "conv2d"),

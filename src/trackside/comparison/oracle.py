@@ -54,6 +54,25 @@ _ROOTS_OF_SQUARES = {
 # The square of what is larger is no float32.
 _ROOT_OF_LARGEST = 2.0**64
 
+# Operators that keep the order of unequal numbers, but for those that they make equal: 0 at one end, ...
+_VANISHING = {
+    torch.ops.aten.exp,
+    torch.ops.aten.exp_,
+    torch.ops.aten.exp2,
+    torch.ops.aten._softmax,
+    torch.ops.aten.sigmoid,
+    torch.ops.aten.sigmoid_,
+    torch.ops.aten.erfc,
+}
+# ... 1 or -1 at the other.
+_SATURATING = {
+    torch.ops.aten.sigmoid,
+    torch.ops.aten.sigmoid_,
+    torch.ops.aten.tanh,
+    torch.ops.aten.tanh_,
+    torch.ops.aten.erf,
+}
+
 Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
 
@@ -77,6 +96,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether an operator made doubles of narrower floats: somebody wants to be more exact than those."""
         self.squared = False
         """Whether an operator squared what has no square in float32, and took the root again."""
+        self.flattened: int | None = None
+        """How many numbers an operator made 0, 1 or -1 in float32 that were none; None: not counted."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -99,7 +120,10 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.widened = self.widened or (self._wide is None and _makes_doubles(func, args, kwargs or {}))
         self.squared = self.squared or _squares_beyond_float32(func, args)
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
-            return self._rounded(func, wide, func(*wide, **named))
+            made = func(*wide, **named)
+            if self.flattened is not None:
+                self.flattened += _flattened(func, wide, made)
+            return self._rounded(func, wide, made)
         # The tag says that it may draw; attention without dropout bears it and does not.
         before = _random_states()
         made = func(*wide, **named)
@@ -148,6 +172,22 @@ def _squares_beyond_float32(func: Any, args: Any) -> bool:
     return any(float(part.abs().max()) > _ROOT_OF_LARGEST for part in parts)
 
 
+def _flattened(func: Any, args: Any, made: Any) -> int:
+    """How many finite numbers an operator brought so near to 0, 1 or -1 that float32 has nothing between."""
+    packet = getattr(func, "overloadpacket", None)
+    if packet not in _VANISHING | _SATURATING or not made.is_floating_point():
+        return 0
+    limits, size = torch.finfo(torch.float32), made.abs()
+    flat = torch.zeros_like(made, dtype=torch.bool)
+    if packet in _VANISHING:
+        flat |= size < limits.tiny
+    if packet in _SATURATING:
+        flat |= 1 - size < limits.eps / 2
+    # In place, what went in is gone; infinities are masks, and meant to be flat.
+    given = args[0] if args[0] is not made else torch.zeros((), device=made.device)
+    return int((flat & torch.isfinite(given)).sum())
+
+
 def _makes_doubles(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether an operator is told to make doubles of narrower floats."""
     doubles = {torch.float64, torch.complex128}
@@ -186,6 +226,7 @@ class Oracle:
         self._as_run = False
         self._movable: set[torch.dtype] = set()
         self.drew = False
+        self._flattened: int | None = None
         self.widened = self.squared = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
@@ -240,12 +281,26 @@ class Oracle:
                 return call(held, tree.build(spec, lambda i: wide[i])), wide
             torch.set_default_dtype(self.precision or before)
             with _Widen(self.precision, self._reround) as mode:
+                mode.flattened = self._flattened
                 output = call(held, tree.build(spec, lambda i: wide[i]))
+            self._flattened = mode.flattened
             self.drew = self.drew or mode.drew
             self.widened, self.squared = self.widened or mode.widened, self.squared or mode.squared
             return output, wide
         finally:
             torch.set_default_dtype(before)
+
+    def flattened(self, inputs: Any, seed: int, earlier: Sequence[Any] = ()) -> int:
+        """How many numbers exponentials and the like make equal in float32: orders end there in ties.
+
+        0 where no operator can be watched.
+        """
+        self._flattened = 0
+        try:
+            self.answer(inputs, seed, earlier)
+            return self._flattened or 0
+        finally:
+            self._flattened = None
 
     def answer_beside(
         self,

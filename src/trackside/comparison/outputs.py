@@ -51,6 +51,7 @@ class _Look:
     normwise: bool
     floats_only: bool
     unscaled: int | None
+    sample: int | None
     finite_only: bool
 
     @property
@@ -79,6 +80,7 @@ def check_call(
     normwise: bool = False,
     floats_only: bool = False,
     unscaled: int | None = None,
+    sample: int | None = None,
     finite_only: bool = False,
 ) -> None:
     """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs.
@@ -87,6 +89,8 @@ def check_call(
         normwise: hold every element to what the largest values allow.
         floats_only: let integers, booleans and plain whole numbers be what they are.
         unscaled: the set of which this call's is a multiple; integers that are right there will do.
+        sample: the set that this call's was bent from; where bending alone made scores equal, integers are
+            let be.
         finite_only: let floats too be what they are, if they are NaN and infinite where they should be.
     """
     look = _Look(
@@ -99,6 +103,7 @@ def check_call(
         normwise,
         floats_only or finite_only,
         unscaled,
+        sample,
         finite_only,
     )
     _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs)
@@ -289,7 +294,8 @@ def _check_exact(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     path = leaf["path"]
     if leaf["mismatches"] and leaf["dtype"] != "shape":
         base = {"baseline_call": look.standard.id, "baseline_leaves": [look.standard_leaf(path)]}
-        leaf = look.ask("check_integers", leaves=[fact], unscaled=look.unscaled, **base)["leaves"][0]
+        sets = {"unscaled": look.unscaled, "sample": look.sample}
+        leaf = look.ask("check_integers", leaves=[fact], **sets, **base)["leaves"][0]
     if leaf["mismatches"] and leaf.get("late"):
         # One that cannot be told from a near tie is nobody's fault; what follows is inconclusive.
         look.failed(

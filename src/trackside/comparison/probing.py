@@ -216,6 +216,7 @@ def _check_probe(bench: Bench, study: Study, call: Call, standard: Call, kind: s
         normwise=kind in NORMWISE,
         floats_only=kind in FLOATS_ONLY,
         unscaled=sample if kind in ORDER_KEPT else None,
+        sample=sample,
         finite_only=kind in FINITE_ONLY,
     )
 

@@ -421,8 +421,18 @@ class _Reference:
                 row = matching.compare(found, wanted)
                 if matching.number_excused(found, wanted, base, made.tensors, beside):
                     row["mismatches"] = 0
+            if row["mismatches"] and request["sample"] is not None and self._ties_orders(request):
+                row["mismatches"] = 0
             results.append({"path": path, **row, "late": beside.late()})
         return {"leaves": results}
+
+    def _ties_orders(self, request: dict[str, Any]) -> bool:
+        """Whether a probe makes scores equal that its sample does not: which of these is first is anybody's."""
+        probe, sample = (
+            self._oracle.flattened(self._sets[one].rebuilt(), request["seed"], self._before(one))
+            for one in (request["set"], request["sample"])
+        )
+        return probe > sample
 
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._answer(request["set"], request["seed"])
