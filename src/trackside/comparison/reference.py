@@ -427,12 +427,12 @@ class _Reference:
         return {"leaves": results}
 
     def _ties_orders(self, request: dict[str, Any]) -> bool:
-        """Whether a probe makes scores equal that its sample does not: which of these is first is anybody's."""
+        """Whether a probe makes scores equal that its sample does not: either order of them is right then."""
         probe, sample = (
             self._oracle.flattened(self._sets[one].rebuilt(), request["seed"], self._before(one))
             for one in (request["set"], request["sample"])
         )
-        return probe > sample
+        return bool(probe > sample)
 
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._answer(request["set"], request["seed"])
