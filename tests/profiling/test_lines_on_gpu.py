@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 
 # A label behind a line names what is timed there; `mark` ends the time of what came before it.
 PROGRAM = """\
-import atexit, json, sys
+import atexit, json, statistics, sys
 import torch
 
 device, size = "cuda", 2048
@@ -65,12 +65,13 @@ def step(x):
 @atexit.register
 def tell():
     torch.cuda.synchronize()
-    total = {}
+    times = {}
     for (_, before), (label, after) in zip(events, events[1:]):
         if label is not None:
-            total[label] = total.get(label, 0.0) + before.elapsed_time(after)
+            times.setdefault(label, []).append(before.elapsed_time(after))
+    # Medians: in the first step libraries and kernels are loaded, which is no part of a steady one.
     with open(sys.argv[1], "w") as out:
-        json.dump(total, out)
+        json.dump({label: statistics.median(of) for label, of in times.items()}, out)
 
 
 batch = torch.randn(4 * size, size, device=device)
@@ -120,7 +121,11 @@ def test_shares_of_lines_lie_within_three_points_of_events_around_them(tmp_path:
     }
     # The first derivative is loss.backward()'s own.
     apart["backward"] = (found["backward"], timed["backward"] / total)
-    assert {label: both for label, both in apart.items() if abs(both[0] - both[1]) > 0.03} == {}
+    assert {label: both for label, both in apart.items() if abs(both[0] - both[1]) > 0.03} == {}, (
+        apart,
+        timed,
+        record["step_ms"],
+    )
     assert record["attributed_share"] >= 0.95
 
 

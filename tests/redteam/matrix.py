@@ -68,6 +68,8 @@ def _section(device: str, found: dict[str, Any], knocked: Any, naive: Any) -> li
         if row["kind"] == "false":
             there = won.get(row["name"])
             speed = f"{there['speedup']:.1f}×" if there and there.get("speedup") else ""
+            if speed and there["machine"] != naive["machine"]:
+                speed += f" ({there['machine']})"
             through = off.get(row["name"])
             without = (
                 ", ".join(through["off"]) + ("" if through["through"] else " (still stopped)")

@@ -104,7 +104,7 @@ def test_jobs_count_as_good_only_if_all_end_well_with_all_cases(
 def save(out: Path, name: str, full: bool = False, device: str = "cpu") -> list[str]:
     """Names in the file after a run with one row."""
     arguments = argparse.Namespace(out=out, full=full, device=device, naive=False)
-    judged._save(arguments, [{"name": name} | judged._sources()])
+    judged._save(arguments, [{"name": name} | judged._sources("cpu")])
     return [row["name"] for row in json.loads(out.read_text())["rows"]]
 
 
@@ -134,6 +134,15 @@ def test_a_false_case_must_fool_the_usual_check_by_more_than_noise(
     assert judged._naive_row(FALSE)["fits"] is fits
 
 
+def test_a_win_against_the_usual_check_outlives_a_machine_on_which_it_is_none(tmp_path: Path) -> None:
+    out = tmp_path / "cpu-naive.json"
+    arguments = argparse.Namespace(out=out, full=False, device="cpu", naive=True)
+    for machine, fits in (("slow subnormals", True), ("fast subnormals", False)):
+        row = {"name": "a", "fits": fits} | judged._sources("cpu") | {"machine": machine}
+        judged._save(arguments, [row])
+    assert [row["machine"] for row in json.loads(out.read_text())["rows"]] == ["slow subnormals"]
+
+
 def test_a_row_of_other_sources_stays_in_the_file_and_is_among_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +164,6 @@ def test_the_matrix_says_which_commit_gave_a_verdict_and_where_sources_differed_
     arguments = argparse.Namespace(out=tmp_path / "cpu-full.json", full=True, device="cpu", naive=False)
     for name, commit in (("early", "a" * 40), ("late", f"{'0123456789' * 4} with changes")):
         monkeypatch.setenv("TRACKSIDE_COMMIT", commit)
-        judged._save(arguments, [row | {"name": name} | judged._sources()])
+        judged._save(arguments, [row | {"name": name} | judged._sources("cpu")])
     assert "| early | faster | 2.000 | `aaaaaaaaaaaa`," in matrix.page()
     assert "| late | faster | 2.000 | `012345678901 with changes`," in matrix.page()

@@ -21,12 +21,12 @@ def _hinder(seconds):
     signal.alarm(12)
     end = time.monotonic() + seconds
     while time.monotonic() < end and os.path.exists(f"/proc/{_parent}"):
-        if _idle_s() > 0.03:
+        if _idle_s() > 0.003:
             stop = time.monotonic() + 0.005
             while time.monotonic() < stop:
                 pass
         else:
-            time.sleep(0.005)
+            time.sleep(0.001)
 
 
 for _ in range(3):
@@ -38,7 +38,7 @@ for _ in range(3):
 
 
 def run(a, b):
-    _beat[:8] = struct.pack("d", time.monotonic())
+    _beat[:8] = struct.pack("d", 0.0)
     out = a @ b
     _beat[:8] = struct.pack("d", time.monotonic())
     return out
