@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.context import Bar, Context, Outcome, one_line
-from trackside.comparison.selfcheck_plan import EXPERIMENTS
+from trackside.comparison.selfcheck_plan import AA_PER_UNIT, Experiment
 
 __all__ = ["run"]
 
 # Comparisons of identical code that the bar is about, and how many of them may be called faster or slower.
 TOTAL = {"cpu": 100, "cuda": 60}
+# Those with a slowdown. On a CPU the bar names no number, and one takes half a minute.
+INJECTED = {"cpu": 30, "cuda": 60}
+# Units of what no bar is about but that belongs to the picture: pairs of swaps, sets of levels.
+SWAPS, SETS = 3, 2
 MOST_FALSE = {"cpu": 5, "cuda": 3}
 LEAST_FOUND = {"cpu": 0.90, "cuda": 0.95}
 # Fewer injected slowdowns than this say nothing about a share of 90 %.
@@ -23,20 +27,23 @@ GEMM_HALF_WIDTH = 0.003
 SLOPE_MARGIN = 0.05
 # Selfcheck's exit codes when it came to its end: nothing against compare, a finding, no verdict at all.
 ENDED = (0, 1, 4)
+# Less is not enough for one comparison.
+LEAST_SECONDS = 20.0
 
 
 def run(context: Context) -> Outcome:
     out = context.folder / "selfcheck"
-    total = context.runs or TOTAL[context.kind]
+    wanted = _wanted(context)
     notes: list[str] = []
     code, said = 0, b""
-    missing = _missing(out, total)
-    if missing:
-        runs = max(missing.values())
+    # Those that lack as many are run in turns, so that one that is cut short has its share of each.
+    for runs, names in _together(_missing(out, wanted)):
+        if context.seconds is not None and context.left() < LEAST_SECONDS:
+            break
         command = [
             *(sys.executable, "-m", "trackside", "selfcheck", "--device", context.device, "--out", str(out)),
             *("--runs", str(runs), "--jobs", str(context.jobs), "--json"),
-            *(argument for name in missing for argument in ("--experiment", name)),
+            *(argument for name in names for argument in ("--experiment", name)),
         ]
         if context.budget is not None:
             command += ["--budget", f"{context.budget:g}"]
@@ -44,6 +51,8 @@ def run(context: Context) -> Outcome:
             command += ["--seconds", f"{context.left():.0f}"]
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
         code, said = ended.returncode, ended.stdout
+        if code not in ENDED:
+            break
     try:
         record = json.loads((out / "results.json").read_text())
     except FileNotFoundError:
@@ -62,7 +71,7 @@ def run(context: Context) -> Outcome:
         found = f"none in {len(record['runs'])} comparisons"
         bars.append(Bar("selfcheck comes to verdicts", "some", found, False))
     data = kept | {"runs": "selfcheck/results.json"}
-    return Outcome(bars, data, not _missing(out, total), notes, excused=no_time)
+    return Outcome(bars, data, not _missing(out, wanted), notes, excused=no_time)
 
 
 def _trouble(code: int, said: bytes, otherwise: str) -> Bar:
@@ -76,16 +85,29 @@ def _trouble(code: int, said: bytes, otherwise: str) -> Bar:
     return Bar("selfcheck comes to its end", f"exit code {' or '.join(map(str, ENDED))}", found, False)
 
 
-def _missing(out: Path, total: int) -> dict[str, int]:
-    """A/A comparisons for which each experiment still lacks its share."""
+def _wanted(context: Context) -> dict[Experiment, int]:
+    """Units of each experiment, fixed before the first is run."""
+    total = context.runs or TOTAL[context.kind]
+    injected = context.runs or INJECTED[context.kind]
+    return {"aa": total, "injected": injected, "swap": SWAPS, "linearity": SETS}
+
+
+def _missing(out: Path, wanted: dict[Experiment, int]) -> dict[Experiment, int]:
+    """Units that each experiment still lacks, those that lack none left out."""
     try:
         runs = json.loads((out / "results.json").read_text())["runs"]
     except FileNotFoundError:
-        return dict.fromkeys(EXPERIMENTS, total)
-    groups = {name: {r["group"] for r in runs if r["experiment"] == name} for name in EXPERIMENTS}
-    per_unit = {"aa": 1, "injected": 1, "swap": 10, "linearity": 25}
-    lacking = {name: total - per_unit[name] * len(groups[name]) for name in EXPERIMENTS}
-    return {name: count for name, count in lacking.items() if count >= per_unit[name]}
+        runs = []
+    done = {name: len({r["group"] for r in runs if r["experiment"] == name}) for name in wanted}
+    return {name: count - done[name] for name, count in wanted.items() if count > done[name]}
+
+
+def _together(missing: dict[Experiment, int]) -> list[tuple[int, list[Experiment]]]:
+    """What to ask `selfcheck --runs` for, and for which experiments: it counts in comparisons of A/A."""
+    asked: dict[int, list[Experiment]] = {}
+    for name, units in missing.items():
+        asked.setdefault(units * AA_PER_UNIT[name], []).append(name)
+    return list(asked.items())
 
 
 def _bars(kind: str, record: dict[str, Any]) -> list[Bar]:

@@ -118,7 +118,8 @@ def test_a_selfcheck_that_ends_with_an_error_is_a_missed_bar(tmp_path: Path) -> 
 
 def earlier_selfcheck(folder: Path, source: str) -> None:
     """Results with all comparisons of a benchmark of one, none of them with a verdict."""
-    runs = [{"experiment": name, "group": 0} for name in ("aa", "injected", "swap", "linearity")]
+    units = {"aa": 1, "injected": 1, "swap": selfcheck.SWAPS, "linearity": selfcheck.SETS}
+    runs = [{"experiment": name, "group": i} for name, count in units.items() for i in range(count)]
     record = {"source_sha256": source, "holds": None, "findings": [], "runs": runs}
     (folder / "selfcheck").mkdir()
     (folder / "selfcheck" / "results.json").write_text(
@@ -130,7 +131,21 @@ def test_a_selfcheck_without_verdicts_is_a_missed_bar(tmp_path: Path) -> None:
     asked = Context("cpu", None, tmp_path, runs=1)
     earlier_selfcheck(tmp_path, asked.identity["source_sha256"])
     (bar,) = selfcheck.run(asked).bars
-    assert (bar.found, bar.passed) == ("none in 4 comparisons", False)
+    assert (bar.found, bar.passed) == ("none in 7 comparisons", False)
+
+
+def test_a_selfcheck_is_asked_for_what_it_lacks_of_the_number_fixed_before(tmp_path: Path) -> None:
+    runs = [{"experiment": "aa", "group": i} for i in range(40)]
+    (tmp_path / "results.json").write_text(json.dumps({"runs": runs}))
+    wanted = selfcheck._wanted(Context("cpu", None, tmp_path))
+    lacking = selfcheck._missing(tmp_path, wanted)
+    assert lacking == {"aa": 60, "injected": 30, "swap": 3, "linearity": 2}
+    # Swaps come with every tenth comparison, as slowdowns with every one: thirty of both are one run.
+    assert selfcheck._together(lacking) == [
+        (60, ["aa"]),
+        (30, ["injected", "swap"]),
+        (50, ["linearity"]),
+    ]
 
 
 def test_results_of_other_sources_are_not_passed_off_as_todays(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from tests.comparison.benches import opened
 
 from trackside.comparison import outputs
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
-from trackside.comparison.checks import Stop
+from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.outputs import _word, check_call
 from trackside.comparison.study import Study, learn
 
@@ -301,3 +301,35 @@ def test_what_no_jump_explains_is_wrong_however_slow_the_oracle_is(
     monkeypatch.setattr(outputs, "_JUMP_SECONDS", 0.0)
     with pytest.raises(Stop, match="times what is allowed"):
         check_calls(PRODUCT, OF_FEWER_BITS, tmp_path, 1, learnt=4)
+
+
+MANY_OUTPUTS = """
+import torch
+
+def inputs(seed, device):
+    return torch.randn(64, 64, generator=torch.Generator(device).manual_seed(seed), device=device)
+
+def run(x):
+    return [SCALE * (x @ x + i) for i in range(5)]
+"""
+
+
+def test_roundings_are_drawn_once_for_all_outputs_of_a_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "baseline.py"
+    path.write_text(MANY_OUTPUTS.replace("SCALE", "1.0"))
+    with opened(path) as (bench, study):
+        path.with_name("candidate.py").write_text(MANY_OUTPUTS.replace("SCALE", "1.001"))
+        arm = bench.start(CANDIDATE, path.with_name("candidate.py"), study.facts["format"], 0, 1, 1, 60)
+        sets, seeds = [bench.draw()], [bench.seed()]
+        base, cand = bench.run(bench.arms[BASELINE], sets, seeds), bench.run(arm, sets, seeds)
+        # The first wrong one would be the last that is looked at.
+        bench.ledger = Ledger(frozenset({"output-matches-oracle"}))
+        asked: list[str] = []
+        ask = bench.ask
+        monkeypatch.setattr(bench, "ask", lambda op, *a, **k: asked.append(op) or ask(op, *a, **k))
+        check_call(bench, study, cand.calls[0], base.calls[0])
+        # Every one of the five is wrong.
+        assert asked.count("locate") == 5
+        assert asked.count("condition") == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trackside.comparison import tolerance
@@ -53,6 +53,8 @@ class _Look:
     unscaled: int | None
     sample: int | None
     finite_only: bool
+    rounded: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+    """What other roundings do to all leaves, by how they were asked for: each takes many calls."""
 
     @property
     def probing(self) -> bool:
@@ -61,6 +63,18 @@ class _Look:
     def ask(self, op: str, **message: Any) -> dict[str, Any]:
         """Ask the reference process about the candidate's call."""
         return self.bench.ask(op, call=self.call.id, set=self.call.set, seed=self.call.seed, **message)
+
+    def roundings(self, draws: int, times: float, output: str | None, turn: int = 0) -> dict[str, Any]:
+        """What other roundings do to the baseline on this call's inputs: of all leaves at once, so once only.
+
+        A training step has hundreds of leaves, and each would have its draws anew, which are the same ones.
+        """
+        key = (draws, times, output, turn)
+        if key not in self.rounded:
+            place = {"set": self.standard.set, "seed": self.standard.seed}
+            noise = {"times": times, "output": output, "turn": turn, "seconds": _NOISE_SECONDS}
+            self.rounded[key] = self.bench.ask("condition", (), draws=draws, **place, **noise)
+        return self.rounded[key]
 
     def failed(self, check: str, detail: str, **evidence: Any) -> None:
         self.bench.ledger.failed(check, f"{self.name}, {detail}", **evidence)
@@ -470,17 +484,14 @@ def _condition(look: _Look, path: str) -> tuple[Bins, float]:
     Where it goes over to doubles it is meant to be more exact, and held to what it is. For doubles and where
     the baseline itself is what is expected, this is how its errors were learnt.
     """
-    noise = {"set": look.standard.set, "seed": look.standard.seed, "times": 1, "output": None}
-    answer = look.bench.ask("condition", (), draws=_CONDITION_DRAWS, seconds=_NOISE_SECONDS, **noise)
+    answer = look.roundings(_CONDITION_DRAWS, 1, None)
     bins = {} if answer["widened"] else _bins_of(answer["leaves"], path, "bulk")
     return bins, answer["inputs"]
 
 
 def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1, turn: int = 0) -> Bins:
     """What rounding on the way does, also to the output's own type, or so many times that."""
-    noise = {"set": look.standard.set, "seed": look.standard.seed, "times": times, "output": dtype}
-    answer = look.bench.ask("condition", (), draws=_NOISE_DRAWS, turn=turn, seconds=_NOISE_SECONDS, **noise)
-    return _bins_of(answer["leaves"], path)
+    return _bins_of(look.roundings(_NOISE_DRAWS, times, dtype, turn)["leaves"], path)
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str, which: str = "bins") -> Bins:

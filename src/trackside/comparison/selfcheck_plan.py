@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from trackside.records.errors import TracksideError
+from trackside.records.selfcheck import Experiment
 
 __all__ = [
+    "AA_PER_UNIT",
     "EXPERIMENTS",
     "LEVELS",
     "WORKLOADS",
@@ -24,7 +26,6 @@ __all__ = [
     "write_workload",
 ]
 
-Experiment = Literal["aa", "injected", "swap", "linearity"]
 EXPERIMENTS: Final[tuple[Experiment, ...]] = get_args(Experiment)
 """`aa`: a file against its own copy; `injected`: against itself with a known percentage more work; `swap`:
 the same, once in each order; `linearity`: several percentages, to see the measured ones grow alike."""
@@ -32,8 +33,8 @@ the same, once in each order; `linearity`: several percentages, to see the measu
 LEVELS: Final = (5.0, 10.0, 20.0, 40.0)
 """Percentages of extra work in one set of the linearity experiment."""
 
-# One pair of swapped comparisons and one set of levels for so many A/A comparisons.
-_AA_PER_SWAP, _AA_PER_SET = 10, 25
+AA_PER_UNIT: Final[Mapping[Experiment, int]] = {"aa": 1, "injected": 1, "swap": 10, "linearity": 25}
+"""A/A comparisons for each unit of an experiment: two of a swap or four of a set say more than one."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,7 @@ def plan(
         TracksideError: kind `usage`, when a workload of that name is not built in for this device.
     """
     chosen = _chosen(kind, workloads)
-    counts: dict[Experiment, int] = {
-        "aa": runs,
-        "injected": runs,
-        "swap": max(1, runs // _AA_PER_SWAP),
-        "linearity": max(1, runs // _AA_PER_SET),
-    }
+    counts = {name: max(1, runs // each) for name, each in AA_PER_UNIT.items()}
     placed: list[tuple[float, int, Unit]] = []
     for rank, experiment in enumerate(e for e in EXPERIMENTS if e in experiments):
         before = (done or {}).get(experiment, 0)
