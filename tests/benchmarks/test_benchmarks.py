@@ -246,11 +246,12 @@ def test_pooled_rates_decide_where_there_are_several_workloads() -> None:
 
 
 def test_a_second_run_asks_only_for_what_is_missing(tmp_path: Path) -> None:
-    assert selfcheck._missing(tmp_path, 20) == dict.fromkeys(("aa", "injected", "swap", "linearity"), 20)
-    done = [("aa", i) for i in range(20)] + [("injected", i) for i in range(8)] + [("swap", 0), ("swap", 1)]
-    runs = [{"experiment": name, "group": group} for name, group in done]
+    wanted = selfcheck._wanted(Context("cuda", None, tmp_path))
+    assert selfcheck._missing(tmp_path, wanted) == {"aa": 60, "injected": 60, "swap": 3, "linearity": 2}
+    done = {"aa": 60, "injected": 48, "swap": 3, "linearity": 2}
+    runs = [{"experiment": name, "group": i} for name, count in done.items() for i in range(count)]
     (tmp_path / "results.json").write_text(json.dumps({"runs": runs}))
-    assert selfcheck._missing(tmp_path, 20) == {"injected": 12}
+    assert selfcheck._missing(tmp_path, wanted) == {"injected": 12}
 
 
 def test_ratios_count_as_apart_in_both_directions() -> None:
