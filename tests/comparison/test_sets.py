@@ -219,6 +219,22 @@ def test_zeros_are_a_row_and_a_column() -> None:
     assert int(zero.sum()) == 6 + 8 - 1
 
 
+def test_in_order_is_one_line_of_each_dimension_the_same_in_tensors_of_one_shape() -> None:
+    made = feeder(
+        lambda seed: (normal(seed, 40, 50), normal(seed, 40, 50) + 3 + normal(seed + 1, 40, 50).abs())
+    )
+    base = made.draw(9, None)
+    bent = made.probe("in-order", base, 4)
+    assert bent is not None
+    for before, after in zip(base.tensors, bent.tensors, strict=True):
+        assert torch.equal(before.reshape(-1).sort().values, after.reshape(-1).sort().values)
+        # The row is sorted after the column that crosses it, so it is in order as a whole.
+        steps = after.diff(dim=-1)
+        assert int((steps >= 0).all(-1).sum() + (steps <= 0).all(-1).sum()) == 1
+        assert int((before != after).sum()) <= 40 + 50
+    assert bool((bent.tensors[0] <= bent.tensors[1]).all())
+
+
 @pytest.mark.parametrize(
     "inputs",
     [

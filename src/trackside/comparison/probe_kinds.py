@@ -6,7 +6,7 @@ SCALES = {"small": 2.0**-6, "large": 2.0**3, "huge": 2.0**8, "extreme": 2.0**100
 """Powers of two change no rounding. The huge one overflows exponentials that nobody tamed, the extreme one
 squares of float32, by so much that no order of factors would save them."""
 
-NORMWISE = frozenset({"negative", "one-element", "one-negative", "ends", "mixed-scales"})
+NORMWISE = frozenset({"negative", "one-element", "one-negative", "ends", "in-order", "mixed-scales"})
 """Probes that make outputs of very unequal size, by mixing magnitudes or since nothing cancels: there fast
 transforms are as exact as the largest value allows, and legal."""
 
@@ -20,4 +20,14 @@ that were right before are right too."""
 FINITE_ONLY = frozenset({"zeros"})
 """Probes on which answers may differ, since ties and kinks may be resolved otherwise, but must be numbers."""
 
-PROBES = ("signs", "negative", *SCALES, "one-element", "one-negative", "ends", "mixed-scales", "zeros")
+PROBES = (
+    "signs",
+    "negative",
+    *SCALES,
+    "one-element",
+    "one-negative",
+    "ends",
+    "in-order",
+    "mixed-scales",
+    "zeros",
+)

@@ -5,6 +5,7 @@ Runs in the reference process. Seeds are secret until a set is used, and no set 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -301,6 +302,12 @@ def _bend(
 ) -> torch.Tensor | None:
     x = _computable(part)
     rigid = any(s in structure for s in ("row sums", "sorted"))
+    if kind == "in-order":
+        if any(s in structure for s in ("sorted", "symmetric", "zeros")):
+            return None
+        # Rows keep their norms and sums whatever the order of their elements; columns need not.
+        rows_only = any(s in structure for s in ("row sums", "unit rows"))
+        return _in_order(x, g.initial_seed(), (x.ndim - 1,) if rows_only else range(x.ndim))
     if kind == "signs":
         if domain in ("positive", "nonnegative") or rigid:
             return None
@@ -365,6 +372,24 @@ def _with_ends(x: torch.Tensor, factor: float) -> torch.Tensor | None:
     if bool((x < 0).any()):
         bent[places[-2]] = -4 * most
     return bent.reshape(x.shape)
+
+
+def _in_order(x: torch.Tensor, seed: int, dims: Iterable[int]) -> torch.Tensor | None:
+    """A secret line of each dimension sorted: its large values lie together, where draws scatter them.
+
+    Who keeps the best few of every chunk, or judges a line by a part of it, is right for scattered ones only.
+    All else stays as drawn, and so do the norms of most rows and columns. Tensors of one shape have the same
+    lines sorted the same way, so that a lower bound stays below an upper one.
+    """
+    g = torch.Generator(x.device).manual_seed(seed)
+    falling = bool(torch.rand((), generator=g, device=x.device) < 0.5)
+    bent = x.clone(memory_format=torch.contiguous_format)
+    for dim in dims:
+        line = bent.movedim(dim, -1)
+        for size in line.shape[:-1]:
+            line = line[int(torch.randint(0, size, (), generator=g, device=x.device))]
+        line.copy_(line.sort(descending=falling).values)
+    return None if torch.equal(bent, x) else bent
 
 
 def _with_zeros(x: torch.Tensor, g: torch.Generator) -> torch.Tensor | None:
