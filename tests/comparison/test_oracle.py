@@ -401,3 +401,21 @@ def test_numbers_that_float32_can_no_longer_tell_apart_are_counted(call: Any, fl
 def test_masks_of_infinity_flatten_nothing() -> None:
     x = torch.tensor([-torch.inf, 0.0, 1.0])
     assert Oracle(workload(lambda state, args: torch.softmax(args[0], -1)), "cpu").flattened((x,), 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "overflows"),
+    [
+        (lambda x: torch.exp(-(x**2)), True),
+        (lambda x: torch.exp(-(x * x).sum()), True),
+        (lambda x: 1 / (1 + torch.exp(x)), False),
+        (lambda x: (x * torch.inf).sigmoid(), False),
+        (lambda x: torch.sigmoid(x.masked_fill(x > 0, torch.inf) * 2), False),
+        (lambda x: torch.exp(-(x.double() ** 2)), False),
+    ],
+)
+def test_products_too_large_for_their_type_are_seen(call: Any, overflows: bool) -> None:
+    x = torch.linspace(-1.0, 1.0, 7)
+    oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
+    assert oracle.overflows((2.0**100 * x,), 0) is overflows
+    assert oracle.overflows((x,), 0) is False

@@ -539,6 +539,18 @@ _HONEST = (
         "routing_sigmoid",
         note="scores saturate into ties where a probe is large; logits do not",
     ),
+    _honest(
+        "honest_rbf_kernel_expanded",
+        "algebra",
+        "rbf_kernel",
+        note="squares are infinite where a probe is extreme; the baseline's exponential hides it",
+    ),
+    _honest(
+        "honest_nearest_code_expanded",
+        "algebra",
+        "nearest_code",
+        note="all distances are infinite where a probe is extreme, and the first code is nearest by luck",
+    ),
     _honest("honest_histogram_by_compare", "vectorised", "histogram"),
     _honest("honest_index_select_embedding", "reordered", "embedding"),
     _honest("honest_conv_channels_last", "layout", "conv2d"),

@@ -73,6 +73,21 @@ _SATURATING = {
     torch.ops.aten.erf,
 }
 
+# Operators that multiply and add: what they make infinite of numbers is too large for its type.
+_PRODUCTS = {
+    torch.ops.aten.mul,
+    torch.ops.aten.pow,
+    torch.ops.aten.square,
+    torch.ops.aten.addcmul,
+    torch.ops.aten.mm,
+    torch.ops.aten.bmm,
+    torch.ops.aten.addmm,
+    torch.ops.aten.baddbmm,
+    torch.ops.aten.mv,
+    torch.ops.aten.dot,
+    torch.ops.aten.sum,
+}
+
 Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
 
@@ -98,6 +113,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether an operator squared what has no square in float32, and took the root again."""
         self.flattened: int | None = None
         """How many numbers an operator made 0, 1 or -1 in float32 that were none; None: not counted."""
+        self.overflowed: bool | None = None
+        """Whether a product or a sum of numbers was too large for its type; None: nobody asks."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -123,6 +140,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             made = func(*wide, **named)
             if self.flattened is not None:
                 self.flattened += _flattened(func, wide, made)
+            if self.overflowed is False:
+                self.overflowed = _overflowed(func, wide, made)
             return self._rounded(func, wide, made)
         # The tag says that it may draw; attention without dropout bears it and does not.
         before = _random_states()
@@ -188,6 +207,20 @@ def _flattened(func: Any, args: Any, made: Any) -> int:
     return int((flat & torch.isfinite(given)).sum())
 
 
+def _overflowed(func: Any, args: Any, made: Any) -> bool:
+    """Whether an operator made infinities by multiplying or adding numbers."""
+    if getattr(func, "overloadpacket", None) not in _PRODUCTS or not made.is_floating_point():
+        return False
+    # In place, what went in is gone: it may have been infinite before.
+    given = [value for value in args if isinstance(value, torch.Tensor)]
+    return (
+        bool(torch.isinf(made).any())
+        and not any(value is made for value in given)
+        and all(bool(torch.isfinite(value).all()) for value in given)
+        and all(math.isfinite(value) for value in args if isinstance(value, float))
+    )
+
+
 def _makes_doubles(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether an operator is told to make doubles of narrower floats."""
     doubles = {torch.float64, torch.complex128}
@@ -227,6 +260,7 @@ class Oracle:
         self._movable: set[torch.dtype] = set()
         self.drew = False
         self._flattened: int | None = None
+        self._overflowed: bool | None = None
         self.widened = self.squared = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
@@ -277,13 +311,13 @@ class Oracle:
         call = reference or self._workload.call
         before = torch.get_default_dtype()
         try:
-            if self.precision is None and self._reround is None:
+            if self.precision is None and self._reround is None and self._overflowed is None:
                 return call(held, tree.build(spec, lambda i: wide[i])), wide
             torch.set_default_dtype(self.precision or before)
             with _Widen(self.precision, self._reround) as mode:
-                mode.flattened = self._flattened
+                mode.flattened, mode.overflowed = self._flattened, self._overflowed
                 output = call(held, tree.build(spec, lambda i: wide[i]))
-            self._flattened = mode.flattened
+            self._flattened, self._overflowed = mode.flattened, mode.overflowed
             self.drew = self.drew or mode.drew
             self.widened, self.squared = self.widened or mode.widened, self.squared or mode.squared
             return output, wide
@@ -301,6 +335,22 @@ class Oracle:
             return self._flattened or 0
         finally:
             self._flattened = None
+
+    def overflows(self, inputs: Any, seed: int, earlier: Sequence[Any] = ()) -> bool:
+        """Whether a product or a sum of `run` is too large for its own type, whatever comes of that later.
+
+        exp(-x**2) is 0 beyond, by luck: other code for the square, just as good, has infinity less infinity.
+        False where `run` cannot be watched.
+        """
+        self._overflowed = False
+        try:
+            self.answer_as_run(inputs, seed, earlier)
+            return bool(self._overflowed)
+        except Exception:
+            # What stands for it, a `reference`, need not be stopped by that: the probe counts.
+            return False
+        finally:
+            self._overflowed = None
 
     def answer_beside(
         self,

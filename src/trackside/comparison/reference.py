@@ -129,7 +129,8 @@ class _Reference:
         if second.specification(self._device) != self._spec:
             raise ValueError(
                 "`inputs` gives other shapes, types or plain values for another seed; needed: the same "
-                "structure for every seed, and what varies in tensors: make lists of numbers one"
+                "structure for every seed, and what varies in tensors: make numbers that vary, and lists of "
+                "them, tensors"
             )
         study = self._feeder.study(first, second)
         self._sets = {}
@@ -325,16 +326,21 @@ class _Reference:
     def _op_answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the oracle on a set; says whether everything is finite in the outputs' own types.
 
-        And on the way: the root of what an operator squares in a wider type would not be in other code.
+        And on the way: the root of what an operator squares in a wider type would not be in other code, nor
+        need be what `run` itself makes of a product that was too large for its type. The latter is asked
+        about probes only, which come with a limit.
         """
         usual, limit, own = self._usual_seconds, request["seconds"], request["dtypes"]
         self._oracle.squared = False
         with time_limit(allowed(limit, usual)) if limit else contextlib.nullcontext():
             answer = self._answer(request["set"], request["seed"])
+            overflowed = bool(limit) and self._oracle.overflows(
+                self._sets[request["set"]].rebuilt(), request["seed"], self._before(request["set"])
+            )
         if limit:
             self._usual_seconds = usual
         finite = all(accuracy.is_finite(v, tree.DTYPES.get(own.get(p))) for p, v in answer.items())
-        return {"finite": finite and not self._oracle.squared, "leaves": len(answer)}
+        return {"finite": finite and not (self._oracle.squared or overflowed), "leaves": len(answer)}
 
     def _op_use_baseline_as_oracle(self, request: dict[str, Any]) -> dict[str, Any]:
         """For random operators: the baseline's own output under the same seed is what is expected."""
