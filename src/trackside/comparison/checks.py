@@ -96,7 +96,7 @@ CATALOGUE: Final[dict[str, Check]] = dict(
             "holds-on-probes",
             "rejected",
             "The output is right on inputs off the beaten distribution that keep its structure, and on sizes "
-            "that the task tests.",
+            "that the task tests. Where such inputs cannot occur, `domain` in the baseline's file says so.",
             "relu on positive inputs returned as is, sampled fingerprints, ranges hard-coded",
         ),
         _check(

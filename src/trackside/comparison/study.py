@@ -159,7 +159,7 @@ def _learn_contract(bench: Bench, arm: Arm, study: Study, setup_seed: int) -> No
     if not any(f["kind"] == "tensor" or isinstance(f.get("value"), dict | int) for f in study.leaves):
         raise TracksideError(
             "workload",
-            "the baseline returns nothing and changes nothing: there is no output to check",
+            "the baseline returns no tensor and no number, and changes nothing: there is no output to check",
             "return the result from `run`, or change an input or the state in place",
         )
 
