@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -333,3 +334,31 @@ def test_a_record_of_a_newer_release_is_named_as_such(trackside: Trackside, home
         done = trackside("runs", *arguments)
         assert done.returncode == 2
         assert "pip install --upgrade trackside" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_list_with_no_option_of_a_value_imports_no_pydantic(
+    home: Path, run_id: str, more: list[str]
+) -> None:
+    program = (
+        "import sys; from trackside.cli.main import main; code = main(sys.argv[1:])\n"
+        "print('heavy:', code, [name for name in ('torch', 'pydantic', 'numpy') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "runs", "list", *more],
+        env=os.environ | {"TRACKSIDE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run_id in done.stdout
+    assert done.stdout.endswith("heavy: 0 []\n")
+
+
+def test_a_list_without_a_limit_shows_the_newest_twenty(trackside: Trackside, home: Path) -> None:
+    store = RunStore(home)
+    for _ in range(21):
+        store.write_record(store.new_run("lap"), RECORD)
+    document = json.loads(trackside("runs", "list", "--json").stdout)
+    assert (document["total"], document["shown"]) == (21, 20)
+    assert json.loads(trackside("runs", "list", "--json", "--limit", "0").stdout)["shown"] == 21

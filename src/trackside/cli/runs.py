@@ -54,15 +54,19 @@ def list_(
     about: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only runs about this: part of a file's name.")
     ] = None,
+    # No default for Typer: it would import pydantic to see that 20 is a number.
     limit: Annotated[
-        int, typer.Option(min=0, help="At most this many, the newest; 0 shows all.")
-    ] = _DEFAULT_LIMIT,
+        int | None,
+        typer.Option(
+            min=0, help=f"At most this many, the newest; {_DEFAULT_LIMIT} if not given, 0 shows all."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List past runs, newest first."""
     store = RunStore()
     wanted = _filter(verb, verdict, state, since, until, about)
-    found = store.find(wanted, limit or None)
+    found = store.find(wanted, (_DEFAULT_LIMIT if limit is None else limit) or None)
     say_remarks(store)
     if as_json:
         document = {
