@@ -376,3 +376,31 @@ def test_the_answer_of_a_job_is_json_like_all_others(talking: Raw) -> None:
     refused = talking.tool("profile_start", script="absent.py")
     assert refused["isError"]
     assert "--allow-exec" in json.dumps(refused)
+
+
+def test_the_index_is_made_while_the_assistant_reads_the_list_of_tools(tmp_path: Path) -> None:
+    filled(tmp_path)
+    index = tmp_path / ".trackside/index.sqlite3"
+    index.unlink(missing_ok=True)
+
+    async def play() -> None:
+        async with stdio(tmp_path) as client:
+            assert not index.exists()
+            await client.list_tools()
+            await asyncio.to_thread(until, index.exists, "an index without a question about runs")
+
+    asyncio.run(play())
+
+
+def test_runs_that_cannot_be_read_ahead_are_told_of_when_they_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / ".trackside").mkdir()
+    (tmp_path / ".trackside/runs").write_text("a file where a folder should be")
+
+    async def play() -> None:
+        async with stdio(tmp_path) as client:
+            await client.list_tools()
+            result = await client.call_tool("runs_list", {})
+            assert result.is_error
+            assert "cannot read" in told(result)
+
+    asyncio.run(play())

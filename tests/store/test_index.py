@@ -7,12 +7,15 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from trackside.store.entry import read_entry
+from trackside.store import index
+from trackside.store.entry import Entry, read_entry
 from trackside.store.index import FILE_NAME
 from trackside.store.runs import RunStore, RunSummary
 
@@ -304,3 +307,23 @@ def test_a_run_of_after_2262_is_listed_though_sqlite_has_no_number_for_it(tmp_pa
     store = RunStore(tmp_path, clock=lambda: 10**19)
     write(store)
     assert (store.list()[0].started[:4], store.remarks) == ("2286", [])
+
+
+def test_threads_that_list_at_once_read_each_record_once(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.root / FILE_NAME).unlink()
+    read: list[str] = []
+    never = threading.Event()
+
+    def slowly(folder: Path) -> Entry | None:
+        read.append(folder.name)
+        never.wait(0.05)
+        return read_entry(folder)
+
+    monkeypatch.setattr(index, "read_entry", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        lists = [*pool.map(lambda _: store.list(), range(4))]
+    assert all(one == lists[0] for one in lists)
+    finished = [run.id for run in lists[0] if run.state == "done"]
+    assert [read.count(run_id) for run_id in finished] == [1] * 5

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +22,8 @@ from trackside.mcp_server.resources import add_resources
 from trackside.mcp_server.run_tools import RunTools
 from trackside.mcp_server.scope import Scope
 from trackside.mcp_server.source_tools import SourceTools
+from trackside.records.errors import TracksideError
+from trackside.store.runs import RunStore
 
 __all__ = ["MOST_ARGUMENT_BYTES", "Built", "build_server"]
 
@@ -44,7 +48,7 @@ class Built:
 
 
 def build_server(scope: Scope) -> Built:
-    """Importing and registering is all: nothing is read or started before a client asks."""
+    """Importing and registering is all: nothing is read or started before a client asks for something."""
     machine, runs, source, jobs = MachineTools(scope), RunTools(scope), SourceTools(scope), JobTools(scope)
     tools = [
         as_tool(machine.machine_get, READING),
@@ -70,11 +74,35 @@ def build_server(scope: Scope) -> Built:
         version=__version__,
         tools=tools,
         log_level="WARNING",
-        middleware=[_refuse_oversized],
+        middleware=[_refuse_oversized, _Ahead(scope.store)],
     )
     add_resources(server, scope)
     add_prompts(server)
     return Built(server, jobs)
+
+
+class _Ahead:
+    """Has the runs listed, in a thread, once the client knows the tools and its assistant thinks.
+
+    Without an index a thousand large records take a third of a second to read, and the first answer would
+    wait for that. Not before the list of tools: nobody waits for runs then, but for that.
+    """
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._begun = False
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method == "tools/list" and not self._begun:
+            self._begun = True
+            threading.Thread(target=self._list, name="trackside-index", daemon=True).start()
+        return result
+
+    def _list(self) -> None:
+        # Who asks for runs hears what is wrong with them.
+        with suppress(TracksideError):
+            self._store.count()
 
 
 async def _refuse_oversized(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:

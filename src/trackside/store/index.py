@@ -5,6 +5,7 @@ deleted at any time. It is written by those who list, never by those who measure
 """
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,7 @@ class RunIndex:
         self._path = root / FILE_NAME
         self._runs = root / "runs"
         self._remark = remark
+        self._listing = threading.Lock()
 
     def names(self) -> set[str]:
         """The ids of all runs, by the names of their folders alone.
@@ -54,6 +56,11 @@ class RunIndex:
 
     def entries(self) -> list[Entry]:
         """All runs, newest first. A final record is read once; runs without one are read each time."""
+        # Threads one after the other: two that find no index would read all records twice, each at half speed.
+        with self._listing:
+            return self._entries()
+
+    def _entries(self) -> list[Entry]:
         # The index before the names: what is in it and has no name by then is gone, and not new.
         file = self._file()
         kept = file.read() if file is not None else {}
