@@ -125,3 +125,13 @@ def test_a_rerun_compares_again_and_reports_both_intervals(
 def test_an_unknown_run_is_not_found(trackside: Trackside, home: Path) -> None:
     done = trackside("verify", "c-1", "--json")
     assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (2, "not-found")
+
+
+def test_a_run_of_another_verb_is_told_as_such(trackside: Trackside, home: Path) -> None:
+    store = RunStore(home)
+    run = store.new_run("doctor")
+    store.write_record(run, {"schema": "trackside.doctor/1", "checks": []})
+    done = trackside("verify", "last")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"found: run {run.id} is trackside.doctor/1; needed: a comparison" in done.stderr
+    assert "remedy: trackside runs list --verb compare" in done.stderr

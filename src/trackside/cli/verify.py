@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from trackside.cli.terminal import JsonOption, narration, results, say_remarks, verb_app, write_json
+from trackside.records.errors import TracksideError
 
 __all__ = ["app"]
 
@@ -37,6 +38,13 @@ def verify(
     store = RunStore()
     document = store.load(run)
     say_remarks(store)
+    schema = str(document.get("schema"))
+    if not schema.startswith("trackside.compare/"):
+        raise TracksideError(
+            "store",
+            f"found: run {store.resolve(run)} is {schema}; needed: a comparison",
+            "trackside runs list --verb compare",
+        )
     found = certificate.check(document)
     if rerun:
         console = narration()

@@ -56,7 +56,7 @@ class RunIndex:
 
     def entries(self) -> list[Entry]:
         """All runs, newest first. A final record is read once; runs without one are read each time."""
-        # Threads one after the other: two that find no index would read all records twice, each at half speed.
+        # Threads in turn: two that find no index would read all records twice, each at half the speed.
         with self._listing:
             return self._entries()
 
