@@ -18,6 +18,7 @@ from trackside.store import index
 from trackside.store.entry import Entry, read_entry
 from trackside.store.index import FILE_NAME
 from trackside.store.runs import RunStore, RunSummary
+from trackside.store.selection import RunFilter
 
 # 2026-11-15 14:30:12 UTC
 NOON_NS = 1_794_753_012_000_000_000
@@ -327,3 +328,24 @@ def test_threads_that_list_at_once_read_each_record_once(
     assert all(one == lists[0] for one in lists)
     finished = [run.id for run in lists[0] if run.state == "done"]
     assert [read.count(run_id) for run_id in finished] == [1] * 5
+
+
+def test_a_short_list_shows_its_runs_as_they_are_now_and_counts_all(store: RunStore) -> None:
+    newest, *_, oldest = (run.id for run in store.list(verb="compare") if run.state == "done")
+    for run_id in (newest, oldest):
+        record = json.loads((store.runs / run_id / "record.json").read_text())
+        (store.runs / run_id / "record.json").write_text(json.dumps(record | {"verdict": "slower"}))
+    found = RunStore(store.root).find(RunFilter(), 2)
+    assert found.total == 7
+    assert [(run.id, run.verdict) for run in found.runs][1] == (newest, "slower")
+    # What was not shown is looked at when it is, or when a filter may choose it.
+    assert [run.id for run in RunStore(store.root).find(RunFilter(verdict="slower"), 5).runs] == [
+        newest,
+        oldest,
+    ]
+
+
+def test_last_is_never_a_run_that_is_gone(store: RunStore) -> None:
+    for run in store.list()[:-1]:
+        assert store.resolve("last") == run.id
+        shutil.rmtree(run.folder)

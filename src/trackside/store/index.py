@@ -6,7 +6,8 @@ deleted at any time. It is written by those who list, never by those who measure
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,8 @@ _MOST: Final = 2**63 - 1
 
 # Of a row that was kept.
 _SIGNATURE: Final = slice(KEPT.stop, KEPT.stop + 3)
+
+_PLACE: Final = attrgetter("order_ns", "started_ns", "id")
 
 
 class RunIndex:
@@ -54,37 +57,55 @@ class RunIndex:
             except FileNotFoundError:
                 return set()
 
-    def entries(self) -> list[Entry]:
-        """All runs, newest first. A final record is read once; runs without one are read each time."""
+    def entries(self, newest: int | None = None) -> list[Entry]:
+        """All runs, newest first. A final record is read once; runs without one are read each time.
+
+        Args:
+            newest: only so many are held against their files, the first ones. What changes a record moves no
+                run in the list, so the others are in their places, but may say what they said before.
+        """
         # Threads in turn: two that find no index would read all records twice, each at half the speed.
         with self._listing:
-            return self._entries()
+            return self._entries(newest)
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self, newest: int | None) -> list[Entry]:
         # The index before the names: what is in it and has no name by then is gone, and not new.
         file = self._file()
         kept = file.read() if file is not None else {}
-        found: list[Entry] = []
-        fresh: list[tuple[Entry, Signature]] = []
         names = self.names()
+        fresh: list[tuple[Entry, Signature]] = []
+        found = [Entry(*kept[name][KEPT]) for name in names & kept.keys()]
+        found += self._read(names - kept.keys(), fresh)
+        found.sort(key=_PLACE, reverse=True)
+        looked_at = found if newest is None else found[:newest]
         runs = f"{self._runs}/"
+        # Before the record is read: one that changes in between will not fit its signature.
+        changed = {
+            entry.id
+            for entry in looked_at
+            if (row := kept.get(entry.id)) is not None
+            and row[_SIGNATURE] != _signature(f"{runs}{entry.id}/{RECORD_FILE}")
+        }
+        if changed:
+            found = [entry for entry in found if entry.id not in changed]
+            found += self._read(changed, fresh)
+            found.sort(key=_PLACE, reverse=True)
+        gone = kept.keys() - names
+        if file is not None and (fresh or gone):
+            file.write(fresh, gone)
+        return found
+
+    def _read(self, names: Iterable[str], fresh: list[tuple[Entry, "Signature"]]) -> list[Entry]:
+        """What the files of these runs say; `fresh` gets those that the index can keep."""
+        found = []
         for name in names:
-            # Before the record is read: one that changes in between will not fit its signature.
-            signature = _signature(f"{runs}{name}/{RECORD_FILE}")
-            row = kept.get(name)
-            if row is not None and row[_SIGNATURE] == signature:
-                found.append(Entry(*row[KEPT]))
-                continue
+            signature = _signature(f"{self._runs}/{name}/{RECORD_FILE}")
             entry = read_entry(self._runs / name)
             if entry is None:
                 continue
             found.append(entry)
             if entry.final and signature is not None and max(entry.order_ns, entry.started_ns) <= _MOST:
                 fresh.append((entry, signature))
-        gone = kept.keys() - names
-        if file is not None and (fresh or gone):
-            file.write(fresh, gone)
-        found.sort(key=lambda entry: (entry.order_ns, entry.started_ns, entry.id), reverse=True)
         return found
 
     def _file(self) -> "IndexFile | None":

@@ -180,7 +180,7 @@ class RunStore:
         if not ids:
             raise self._empty()
         if reference == "last":
-            entries = self._index.entries()
+            entries = self._index.entries(1)
             if not entries:
                 raise self._empty()
             return entries[0].id
@@ -188,7 +188,9 @@ class RunStore:
 
     def find(self, wanted: RunFilter, limit: int | None = None) -> Found:
         """Runs that fit, newest first; those whose files cannot be read are listed too, with the reason."""
-        fitting = [entry for entry in self._index.entries() if wanted.fits(entry)]
+        # A filter may choose any record that changed; without one, only what is shown must be looked at.
+        looked_at = limit if wanted == RunFilter() else None
+        fitting = [entry for entry in self._index.entries(looked_at) if wanted.fits(entry)]
         runs = tuple(entry.summary(self.runs) for entry in fitting[:limit])
         return Found(runs, len(fitting))
 
