@@ -55,7 +55,7 @@ def compare(
         device=device,
         metric=metric,
         claim=claim,
-        budget=budget_of(budget, quick),
+        budget=budget_of(budget, quick, device),
         delta=delta,
         quick=quick,
         seed=seed,

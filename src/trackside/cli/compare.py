@@ -45,7 +45,8 @@ def compare(
     budget: Annotated[
         float | None,
         typer.Option(
-            help="Seconds for the whole comparison, compilation aside (default 60, with --quick 15)."
+            help="Seconds for the whole comparison, compilation aside "
+            "(default 60, on a GPU 40, with --quick 15)."
         ),
     ] = None,
     delta: Annotated[
@@ -159,7 +160,7 @@ def compare(
             device=device,
             metric=metric,
             claim=claim,
-            budget=budget_of(budget, quick),
+            budget=budget_of(budget, quick, device),
             delta=delta,
             quick=quick,
             seed=seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ __all__ = ["Crew", "default_threads", "share_cpus"]
 
 _PRELOAD = ("trackside.workload.worker", "trackside.comparison.reference")
 _TEMPLATE_SECONDS = 120.0
+# Optimizers and compilers bring Dynamo, which took a process 1.6 s on two cores and 3.8 s beside an H200, and
+# a dozen workers nearly their whole budget. Imported before the fork, it is there for all.
+_DYNAMO, _BRINGS_DYNAMO = "torch._dynamo", re.compile(rb"optim|compile|dynamo")
 # Left for the rest of the machine when a worker is watched for memory.
 _RESERVE_BYTES = 1 << 30
 
@@ -22,15 +26,16 @@ _RESERVE_BYTES = 1 << 30
 class Crew:
     """The supervisor and the worker templates; several trials in a row may share one."""
 
-    def __init__(self, threads: int, unprotected: Sequence[str] = ()) -> None:
+    def __init__(self, threads: int, unprotected: Sequence[str] = (), files: Sequence[Path] = ()) -> None:
         memory = int(psutil.virtual_memory().available - _RESERVE_BYTES)
         self.fleet = Fleet(Path(tempfile.mkdtemp(prefix="trackside-")), threads, memory, unprotected)
         self.templates: list[Template] = []
+        self._preload = (*_PRELOAD, *([_DYNAMO] if any(map(_brings_dynamo, files)) else []))
 
     def start(self, count: int) -> None:
         """Have at least `count` templates; only the first is waited for."""
         while len(self.templates) < count:
-            self.templates.append(self.fleet.start_template(len(self.templates), _PRELOAD))
+            self.templates.append(self.fleet.start_template(len(self.templates), self._preload))
         self.templates[0].wait(_TEMPLATE_SECONDS)
 
     def __enter__(self) -> Crew:
@@ -38,6 +43,12 @@ class Crew:
 
     def __exit__(self, *exc: object) -> None:
         self.fleet.close()
+
+
+def _brings_dynamo(path: Path) -> bool:
+    """Whether a file, or one of its folder, seems to need Dynamo; where one does unseen, it takes longer."""
+    files = [path] if path.is_file() else path.glob("*.py")
+    return any(_BRINGS_DYNAMO.search(file.read_bytes()) for file in files)
 
 
 def default_threads(kind: str) -> int:

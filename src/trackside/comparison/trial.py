@@ -153,7 +153,9 @@ class _Trial:
 
     def _with_processes(self, stack: ExitStack) -> None:
         options = self.options
-        crew = self.crew or stack.enter_context(Crew(self.context.threads, options.unprotected))
+        crew = self.crew or stack.enter_context(
+            Crew(self.context.threads, options.unprotected, list(self.files.values()))
+        )
         crew.fleet.scope = crew.fleet.folder / self.run_.id
         # In the reference's own folder: it alone writes there, every worker may read.
         shared = crew.fleet.scope / "reference" / "shared"
