@@ -249,6 +249,10 @@ def measure(
     calls = plan.batch + (plan.kind == "cuda")
     sizes = max(2, calls)
     timed = {"mode": _verdict_mode(plan), "flushes": plan.flushes, "paced": plan.paced}
+
+    def spot() -> None:
+        spot_check(bench, study, calls, plan.pairs, plan.seconds / plan.pairs, **timed)
+
     firsts = _start_orders(plan.pairs, bench.rng)
     while len(result.pairs) < plan.pairs:
         index = len(result.pairs)
@@ -294,12 +298,12 @@ def measure(
                 )
             counted = sum(q.mode == _verdict_mode(plan) for q in pair.quads)
             if bench.rng.random() < _SPOT_CHANCE:
-                spot_check(bench, study, calls, **timed)
+                spot()
             if _is_over(plan, index, clock() - began, clock() - warm, counted, wanted):
                 break
         looped = clock() - warm
         _check_frozen(bench, result, now=True)
-        spot_check(bench, study, calls, **timed)
+        spot()
         _look_for_late_work(bench, plan, result)
         _close_pair(bench, study, pair)
         for arm in bench.arms.values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -33,8 +35,9 @@ _CLEARLY = 16
 # Seconds in which a baseline must be done with a probe, unless it is slow on its own inputs too.
 _PROBE_SECONDS = 5.0
 # Kinds of probes that a timed process gets at one secret moment, so that three pairs of processes meet them
-# all; one where a call, and with it the oracle, takes longer than this.
-_SPOT_PROBES, _QUICK_NS = 4, 10e6
+# all; one where a call, and with it the oracle, takes longer than this. Fewer where they would take more than
+# this share of a pair's time, but never so few that all pairs together would not meet every kind.
+_SPOT_PROBES, _QUICK_NS, _SPOT_SHARE = 4, 10e6, 0.15
 # Inputs or leaves of the state that a warning names before it counts the rest.
 _MOST_NAMED = 4
 
@@ -47,6 +50,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     ran = []
     insensitive = _insensitive(bench, study)
+    began = time.monotonic()
     moved: set[int] = set()
     for kind in PROBES:
         sample = bench.draw()
@@ -91,6 +95,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
         bench.forget([slot, expected])
         ran.append(kind)
         study.probes[kind] = "passed"
+    study.probe_seconds = (time.monotonic() - began) / max(1, len(ran))
     _report_sensitivity(bench, study, insensitive, moved)
     return ran
 
@@ -122,7 +127,7 @@ def probe_in_a_row(bench: Bench, study: Study) -> list[str]:
     return [f"{counted} calls in a row"]
 
 
-def spot_check(bench: Bench, study: Study, count: int, **timed: Any) -> None:
+def spot_check(bench: Bench, study: Study, count: int, pairs: int, seconds: float, **timed: Any) -> None:
     """The state that a timed call left, a probe and two held outputs: right in the audit must be right here.
 
     Both arms do the same, in random order: holding outputs leaves an allocator with other memory, and that
@@ -130,12 +135,13 @@ def spot_check(bench: Bench, study: Study, count: int, **timed: Any) -> None:
 
     Args:
         count: calls of a timed slot.
+        pairs: pairs of processes that are timed, and what each has on average, in seconds.
         timed: how timed slots are run, as `Bench.run` has it.
     """
     check_state(bench, study)
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     # Before outputs are held: whoever sees that they are could be honest in the slot that follows.
-    due = _due(bench, study)
+    due = _due(bench, study, pairs, seconds)
     room = max(1, count // 2)
     for first in range(0, len(due), room):
         _probe_slot(bench, study, due[first : first + room], count, timed)
@@ -150,10 +156,13 @@ def spot_check(bench: Bench, study: Study, count: int, **timed: Any) -> None:
         arm.process.freeze()
 
 
-def _due(bench: Bench, study: Study) -> list[str]:
+def _due(bench: Bench, study: Study, pairs: int, seconds: float) -> list[str]:
     """The next kinds in a secret order in which none comes again before all others had their turn."""
     passed = [kind for kind in PROBES if study.probes.get(kind) == "passed"]
-    wanted = _SPOT_PROBES if study.run_ns < _QUICK_NS else 1
+    wanted = 1
+    if study.run_ns < _QUICK_NS:
+        in_time = int(_SPOT_SHARE * seconds / max(study.probe_seconds, 1e-9))
+        wanted = max(math.ceil(len(passed) / pairs), min(_SPOT_PROBES, in_time))
     while passed and len(study.due) < wanted:
         study.due += bench.rng.sample(passed, len(passed))
     taken, study.due = study.due[:wanted], study.due[wanted:]

@@ -76,6 +76,8 @@ class Study:
     shared_state: dict[str, Any] = field(default_factory=dict)
     """Digests of what both present arms started with alike; what the baseline leaves alone must stay so."""
     probes: dict[str, str] = field(default_factory=dict)
+    probe_seconds: float = 0.0
+    """What a probe of the audit took, with the oracle and both arms."""
     due: list[str] = field(default_factory=list)
     """Probes that timed processes get next."""
 
