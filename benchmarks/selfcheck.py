@@ -51,7 +51,7 @@ def run(context: Context) -> Outcome:
             command += ["--seconds", f"{context.left():.0f}"]
         ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
         code, said = ended.returncode, ended.stdout
-        if code not in ENDED:
+        if code not in ENDED or _missing(out, {name: wanted[name] for name in names}):
             break
     try:
         record = json.loads((out / "results.json").read_text())
