@@ -14,9 +14,10 @@ import torch
 
 from trackside.profiling.capture import is_users
 from trackside.profiling.captured import read_capture
+from trackside.profiling.inputs_log import INPUTS_FILE
 from trackside.profiling.launch import Ended, launch
 from trackside.profiling.program import Program
-from trackside.trace.model import Kind
+from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 
 TRAINING = """
@@ -106,6 +107,29 @@ def test_a_training_run_goes_through_all_windows_and_says_what_it_would_have_sai
     assert {Path(place["file"]).name for place in lines["places"]} == {"train.py"}
     assert len(lines["markers"]) >= 16
     assert not list(results.glob("*.part"))
+
+
+@pytest.mark.timeout(120)
+def test_operators_have_inputs_that_were_noted_while_it_warmed_up_and_not_traced(
+    trained: tuple[Path, Ended, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Tracing them breaks up the program's memory."""
+    results = trained[0] / "results"
+    assert (results / INPUTS_FILE).exists()
+    assert not read_trace(results / "trace.json").inputs
+    noted = _products(read_capture(results).traced)
+
+    profiled(tmp_path, TRAINING, "100", warmup=2)
+    assert not (tmp_path / "results" / INPUTS_FILE).exists()
+    traced = _products(read_capture(tmp_path / "results").traced)
+    assert noted == traced == {((256,), (64, 64), (64, 256), (), ()), ((8,), (64, 256), (256, 8), (), ())}
+
+
+def _products(trace: Trace | None) -> set[tuple[tuple[int, ...], ...]]:
+    assert trace is not None
+    numbers = trace.detail[trace.named("aten::addmm") & (trace.kind == Kind.OP)]
+    assert (numbers >= 0).all()
+    return {trace.inputs[number].shapes for number in numbers.tolist()}
 
 
 @pytest.mark.timeout(120)

@@ -6,6 +6,7 @@ step has its windows by the clock, changed by its main thread where it is betwee
 optimizer's first step on they go by steps, and what the clock gave stands until steps have given the same.
 
     windows.json   the steps of each window, on our clock
+    inputs.json    what operators were called with, where the trace does not say it
     trace.json     the profiler's trace of the windows T and B
     lines.json     the line log of B, and the markers that join the clocks
     modules.json   which of its modules ran when in B
@@ -64,6 +65,9 @@ _NEXT_MOMENT_S, _MOMENTS = 0.002, 1000
 # How long after torch was imported an optimizer that was made may take to its first step, and the program to
 # use a GPU that there is, before windows go by the clock.
 _STEPS_PATIENCE_S, _DEVICE_PATIENCE_S = 30.0, 5.0
+# The steps of warm-up in which it is noted what operators are called with: two, to see whether they are
+# alike, behind the first, which sets things up.
+_NOTED = range(1, 3)
 # A round in which something was compiled is done again, so many times at most.
 _MOST_REPEATS = 4
 # How Inductor calls what it writes, wherever TORCHINDUCTOR_CACHE_DIR has it: ab/cab... of a hash in base 32.
@@ -174,6 +178,7 @@ class Capture:
             # Before anything else: it would be the time of the block's last line.
             self._guarded(self._recording.end_log)
         self._watcher.close()
+        self._guarded(self._recording.drop_inputs)
         if self._all_since_ns is not None:
             self._guarded(lambda: self._keep_all(ended))
         windows = self._windows
@@ -222,10 +227,21 @@ class Capture:
             return
         self._recording.tick()
         following = windows.step_ended(_clock())
+        if windows.stage is Stage.WARM:
+            self._note_inputs(len(windows.now.ends_ns), following)
         if following is windows.stage and self._is_full(windows, self._size.now() if self._size else 0):
             following = windows.following
         if following is not windows.stage:
             self._change(following)
+
+    def _note_inputs(self, warm: int, following: Stage) -> None:
+        """After so many steps of warm-up."""
+        if warm == _NOTED.stop:
+            self._recording.end_inputs()
+        elif following is not Stage.WARM:
+            self._recording.drop_inputs()
+        elif warm == _NOTED.start and self._all_since_ns is None:
+            self._recording.begin_inputs()
 
     def _go_by_steps(self) -> None:
         windows, self._stretches = self._windows, None
@@ -251,7 +267,7 @@ class Capture:
             point.ask()
             return _TRACED_TICK_S
         if stretches is None:
-            if windows.is_stuck(_clock()) or self._overflows():
+            if windows.is_stuck(_clock()) or self._overflows() or self._recording.inputs_overflow():
                 point.ask()
             looked_at = (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED)
             return _TRACED_TICK_S if windows.stage in looked_at else _SLOW_TICK_S
@@ -288,6 +304,9 @@ class Capture:
             self._note_cut("what was recorded from the start was dropped")
             self._recording.drop()
             self._all_since_ns = None
+            return
+        if self._recording.inputs_overflow():
+            self._recording.drop_inputs()
             return
         if stretches is None:
             stuck = windows.is_stuck(_clock())

@@ -13,6 +13,7 @@ import numpy as np
 
 from trackside.profiling.attribution import Attribution, attribute
 from trackside.profiling.clock import ClockFit, NoMarkers, fit, marker_spans
+from trackside.profiling.inputs_log import INPUTS_FILE
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.line_times import LineSpans, line_spans, without_breaks
@@ -25,6 +26,7 @@ from trackside.profiling.sources import Sources, read_sources
 from trackside.profiling.window_times import by_progress, by_steps, steps_ms
 from trackside.records.errors import TracksideError
 from trackside.records.profile import Trust, WindowTimes
+from trackside.trace.execution_trace import read_calls, with_inputs
 from trackside.trace.model import ON_DEVICE, Kind, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.steps import Steps, as_run, find_steps, like_steps
@@ -108,6 +110,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
     clock = _clock(lines, trace, found) if trace is not None else None
     if trace is not None and _has_steps(windows.get("T"), found):
         _read_traced(trace, clock, windows["T"], found)
+        _read_inputs(folder / INPUTS_FILE, found)
     if trace is not None and clock is not None and _has_steps(windows.get("B"), found):
         modules = _json(folder / "modules.json", found)
         graphs = _graphs(trace, noted, compiled, found)
@@ -300,6 +303,17 @@ def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], f
         found.steps = Steps(times[:-1], times[1:], "optimizer")
     else:
         found.steps = find_steps(part)
+
+
+def _read_inputs(path: Path, found: Captured) -> None:
+    """What operators were called with, where the trace does not say it. After `_read_traced`."""
+    trace, steps = found.traced, found.steps
+    if trace is None or steps is None or len(trace.inputs) or not path.exists():
+        return
+    try:
+        found.traced = with_inputs(trace, steps, read_calls(path))
+    except OSError as error:
+        found.missing.append(Trust(what="shapes", effect=f"what operators were called with: {error}"))
 
 
 def _read_attributed(

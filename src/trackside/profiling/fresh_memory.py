@@ -1,8 +1,9 @@
 """Page faults that come with tracing, and what operators take without them.
 
 The profiler's small records settle in the memory that a step's tensors have left, and the next tensors get
-fresh memory: a step of 4.7 ms took 10 ms, with 4,000 page faults where there had been none and 17 MB more
-each time, all in operators that fill new tensors.
+fresh memory. With shapes, which it is asked for where they could not be noted before (`inputs_log`), a step
+of 4.7 ms took 10 ms, with 4,000 page faults where there had been none and 17 MB more each time, all in
+operators that fill new tensors; without, a fifth of that is left.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
+from trackside.profiling.inputs_log import InputsLog
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_log import LineLog, LineLogUnavailable
 from trackside.profiling.markers import ClockMarkers
@@ -89,6 +90,9 @@ class Recording:
         self._events: LineEvents | None = None
         self._module_calls: dict[str, Any] | None = None
         self._messages = TorchMessages()
+        self._inputs = InputsLog(folder)
+        self._inputs_known = False
+        """Whether what operators are called with has been noted, and need not be traced."""
         self._history: DeviceHistory | None = None
         self._memory: dict[str, Any] | None = None
         self._memory_missing: list[str] = []
@@ -130,7 +134,7 @@ class Recording:
         profiler = torch.autograd.profiler.profile(
             use_device="cuda" if with_device else None,
             use_kineto=True,
-            record_shapes=True,
+            record_shapes=with_device or not self._inputs_known,
             profile_memory=memory,
         )
         with _kineto_settings():
@@ -139,6 +143,22 @@ class Recording:
         self._give_way_to_others()
         self._markers = ClockMarkers()
         self._markers.begin()
+
+    def begin_inputs(self) -> None:
+        """From now on note what operators are called with, if that helps: a GPU's tensors are elsewhere."""
+        if not uses_device():
+            self._inputs.begin()
+
+    def end_inputs(self) -> None:
+        self._inputs_known = self._inputs.end() or self._inputs_known
+
+    def inputs_overflow(self) -> bool:
+        """Whether there are far too many operators; `drop_inputs` then."""
+        return self._inputs.is_too_large()
+
+    def drop_inputs(self) -> None:
+        """Stop noting, if that is under way."""
+        self._inputs.drop()
 
     def begin_lines(self) -> None:
         """From now on lines alone, without the profiler."""
@@ -257,6 +277,7 @@ class Recording:
     def drop(self) -> None:
         """Take what still runs out of the program, and keep nothing of it."""
         self._take_back()
+        self._inputs.drop()
         profiler, self._profiler, self._markers = self._profiler, None, None
         with suppress(Exception):
             self.end_lines()

@@ -199,7 +199,7 @@ class Growing:
             found = self._inputs[key] = len(self._input_rows)
             self._input_rows.append(
                 OpInputs(
-                    tuple(_shape(one) for one in shapes),
+                    tuple(shape_of(one) for one in shapes),
                     tuple(str(one) for one in types),
                     tuple(str(one) for one in values),
                 )
@@ -288,5 +288,6 @@ def _number(value: Any) -> int:
     return number if -(1 << 63) <= number < 1 << 63 else -1
 
 
-def _shape(dims: Any) -> tuple[int, ...]:
+def shape_of(dims: Any) -> tuple[int, ...]:
+    """Of a tensor, as the profiler has written it; of anything else ()."""
     return tuple(d for d in dims if isinstance(d, int)) if isinstance(dims, list) else ()

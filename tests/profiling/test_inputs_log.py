@@ -1,0 +1,262 @@
+"""What operators are called with, noted beside the profiler: as it has them, and at the right ones."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import record_function
+
+from trackside.profiling.inputs_log import INPUTS_FILE, InputsLog
+from trackside.trace.execution_trace import read_calls, with_inputs
+from trackside.trace.model import Kind, OpInputs, Trace
+from trackside.trace.reader import read_trace
+from trackside.trace.steps import Steps, find_steps
+from trackside.trace.timeline import main_thread
+
+FLAG = "aten::gelu"
+
+
+class Net(torch.nn.Module):
+    """Lists of tensors, flags, integers, text, half precision, a parameter's norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(100, 32)
+        self.layer = torch.nn.Linear(32, 32)
+        self.norm = torch.nn.LayerNorm(32)
+        self.image = torch.nn.Conv2d(3, 8, 3, padding=1)
+
+    def forward(self, ids: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+        x = self.norm(torch.nn.functional.gelu(self.layer(self.table(ids)), approximate="tanh"))
+        both = torch.cat([x, x.flip(0)], dim=1)
+        q = x.unsqueeze(1)
+        seen = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+        narrow = x.to(torch.bfloat16) @ x.transpose(1, 2).to(torch.bfloat16)
+        few = torch.topk(x, 3).values.sum() + x[ids > 50].sum() + torch.clamp(x, min=0.1).sum()
+        return both.square().mean() + seen.mean() + narrow.float().mean() + few + self.image(image).sum()
+
+
+def training() -> Callable[[], None]:
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters())
+    ids, image = torch.randint(0, 100, (8, 16)), torch.randn(2, 3, 8, 8)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with record_function('a "quoted" range'):
+            loss = net(ids, image)
+        loss.backward()
+        optimizer.step()
+
+    step()
+    return step
+
+
+def noted(folder: Path, step: Callable[[], None], steps: int = 2) -> bool:
+    log = InputsLog(str(folder))
+    assert log.begin()
+    for _ in range(steps):
+        step()
+    return log.end()
+
+
+def traced(folder: Path, step: Callable[[], None], shapes: bool, steps: int = 4) -> tuple[Trace, Steps]:
+    with torch.autograd.profiler.profile(use_kineto=True, record_shapes=shapes) as profiler:
+        for _ in range(steps):
+            step()
+    profiler.export_chrome_trace(str(folder / "trace.json"))
+    trace = read_trace(folder / "trace.json")
+    steps_found = find_steps(trace)
+    assert steps_found.found_by == "optimizer"
+    return trace, steps_found
+
+
+def told(trace: Trace, steps: Steps) -> list[tuple[str, OpInputs | None]]:
+    """Each operator of the steps with what it was called with."""
+    rows = trace.of(Kind.OP)
+    rows = rows[(trace.start[rows] >= steps.begin[0]) & (trace.start[rows] < steps.end[-1])]
+    found = []
+    for row in rows.tolist():
+        number = int(trace.detail[row])
+        given = trace.inputs[number] if number >= 0 else None
+        # Floats may have other digits, and an optimizer has other ones in each step.
+        values = tuple(_value(text) for text in given.values) if given is not None else ()
+        found.append((trace.name_of(row), given._replace(values=values) if given is not None else None))
+    return found
+
+
+def _value(text: str) -> str:
+    return "a float" if re.fullmatch(r"-?\d+\.\d*(e-?\d+)?|-?\d+e-?\d+", text) else text
+
+
+def test_noted_inputs_are_those_that_the_profiler_records(tmp_path: Path) -> None:
+    step = training()
+    assert noted(tmp_path, step)
+    calls = read_calls(tmp_path / INPUTS_FILE)
+    bare, steps = traced(tmp_path, step, shapes=False)
+    assert not len(bare.inputs)
+    filled = told(with_inputs(bare, steps, calls), steps)
+    expected = told(*traced(tmp_path, step, shapes=True))
+    # An operator without arguments has nothing to tell either way.
+    without = {OpInputs((), (), ()): None}
+    different = [
+        (mine, theirs)
+        for mine, theirs in zip(filled, expected, strict=True)
+        if mine != (theirs[0], without.get(theirs[1], theirs[1]) if theirs[1] is not None else None)
+    ]
+    assert different == []
+    assert sum(given is not None for _, given in filled) > 1000
+
+
+def test_a_step_with_further_operators_has_inputs_where_there_is_no_doubt(tmp_path: Path) -> None:
+    step = training()
+    assert noted(tmp_path, step)
+    turns = iter(range(10))
+
+    def sometimes_more() -> None:
+        step()
+        if next(turns) == 2:
+            torch.ones(5, 7) @ torch.ones(7, 3)
+
+    trace, steps = traced(tmp_path, sometimes_more, shapes=False)
+    filled = dict.fromkeys(name for name, _ in told(trace, steps))
+    doubtful: dict[str, list[OpInputs | None]] = {name: [] for name in filled}
+    for name, given in told(with_inputs(trace, steps, read_calls(tmp_path / INPUTS_FILE)), steps):
+        doubtful[name].append(given)
+    assert all(given is not None and given.shapes[0] == (8, 16, 32) for given in doubtful[FLAG])
+    # Further products, of which nothing was noted, and none of the model's has theirs.
+    products = [given for given in doubtful["aten::mm"] if given is not None]
+    assert len(products) < len(doubtful["aten::mm"])
+    assert all(len(given.shapes) == 2 and given.shapes[0][1] == given.shapes[1][0] for given in products)
+
+
+def test_steps_with_other_shapes_are_not_known(tmp_path: Path) -> None:
+    lengths = iter([3, 4])
+    assert not noted(tmp_path, lambda: torch.ones(next(lengths), 2).relu())
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_the_program_has_a_trace_of_its_own_it_is_left_alone(tmp_path: Path) -> None:
+    own = torch.profiler.ExecutionTraceObserver().register_callback(str(tmp_path / "own.json"))
+    own.start()
+    log = InputsLog(str(tmp_path))
+    assert not log.begin()
+    torch.ones(3).relu()
+    assert not log.end()
+    own.stop()
+    own.unregister_callback()
+    assert "aten::relu" in (tmp_path / "own.json").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["own.json"]
+
+
+def test_a_trace_that_the_program_begins_meanwhile_comes_first(tmp_path: Path) -> None:
+    log = InputsLog(str(tmp_path))
+    assert log.begin()
+    torch.ones(3).sin()
+    own = torch.profiler.ExecutionTraceObserver().register_callback(str(tmp_path / "own.json"))
+    own.start()
+    torch.ones(3).relu()
+    own.stop()
+    own.unregister_callback()
+    assert not log.end()
+    text = (tmp_path / "own.json").read_text()
+    assert "aten::relu" in text
+    assert "aten::sin" not in text
+    assert [path.name for path in tmp_path.iterdir()] == ["own.json"]
+
+
+def test_a_range_that_is_open_at_the_end_does_no_harm_and_nothing_is_said(tmp_path: Path) -> None:
+    program = f"""
+import sys, torch
+from trackside.profiling.inputs_log import InputsLog
+epoch = torch.profiler.record_function("epoch")
+log = InputsLog({str(tmp_path)!r})
+assert log.begin()
+for _ in range(2):
+    torch.ones(3).relu()
+epoch.__enter__()
+assert log.end()
+with torch.autograd.profiler.profile(use_kineto=True):
+    epoch.__exit__(None, None, None)
+    torch.ones(3).relu()
+"""
+    quiet = os.environ | {"KINETO_LOG_LEVEL": "99"}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=quiet)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "Execution Trace" not in ended.stderr
+
+
+def test_a_process_that_is_forked_meanwhile_writes_nothing(tmp_path: Path) -> None:
+    log = InputsLog(str(tmp_path))
+    assert log.begin()
+    torch.ones(3).relu()
+    child = os.fork()
+    if not child:
+        for _ in range(2000):
+            torch.ones(3).sin()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    torch.ones(3).relu()
+    assert log.end()
+    assert "aten::sin" not in (tmp_path / INPUTS_FILE).read_text()
+
+
+def test_what_is_dropped_leaves_nothing(tmp_path: Path) -> None:
+    log = InputsLog(str(tmp_path))
+    assert log.begin()
+    torch.ones(3).relu()
+    log.drop()
+    assert not log.end()
+    assert not list(tmp_path.iterdir())
+    again = InputsLog(str(tmp_path))
+    assert again.begin()
+    again.drop()
+
+
+@pytest.mark.parametrize("damage", ["cut", "mangled", "empty"])
+def test_a_damaged_file_gives_fewer_inputs_and_no_error(tmp_path: Path, damage: str) -> None:
+    step = training()
+    assert noted(tmp_path, step)
+    path = tmp_path / INPUTS_FILE
+    text = path.read_text()
+    if damage == "mangled":
+        path.write_text(text.replace('"shapes": [[8, 16, 32]', '"shapes": [[8, 16,'))
+    else:
+        path.write_text(text[: len(text) // 2 if damage == "cut" else 0])
+    trace, steps = traced(tmp_path, step, shapes=False)
+    filled = told(with_inputs(trace, steps, read_calls(path)), steps)
+    known = [given for _, given in filled if given is not None]
+    assert len(known) < len(filled)
+    assert all(len(given.shapes) == len(given.types) for given in known)
+
+
+def test_the_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trackside.profiling.inputs_log._MOST_BYTES", 100_000)
+    log = InputsLog(str(tmp_path))
+    assert log.begin()
+    assert not log.is_too_large()
+    for _ in range(500):
+        torch.ones(3).relu()
+    assert log.is_too_large()
+    log.drop()
+
+
+def test_names_of_the_file_are_what_the_trace_calls_them(tmp_path: Path) -> None:
+    """Both are torch's; a release that names them otherwise would leave every operator without inputs."""
+    step = training()
+    assert noted(tmp_path, step)
+    calls = max(read_calls(tmp_path / INPUTS_FILE), key=lambda one: len(one.names))
+    trace, steps = traced(tmp_path, step, shapes=False)
+    rows = trace.of(Kind.OP)
+    rows = rows[trace.lane[rows] == main_thread(trace)]
+    first = rows[(trace.start[rows] >= steps.begin[0]) & (trace.start[rows] < steps.end[0])]
+    assert np.array_equal(np.array(calls.names), np.array([trace.name_of(row) for row in first.tolist()]))
+    assert json.dumps(calls.names).count("evaluate_function") > 10
