@@ -118,7 +118,7 @@ class InputsLog:
             self._programs = None
 
     def _quietly(self, ask: Callable[[Any], Any]) -> bool:
-        """Torch warns of what it is asked, in the program's output; where that cannot be kept back, it is not."""
+        """Torch warns of what it is asked, in the output; where that cannot be kept back, it is not asked."""
         if not self._messages.errors_only():
             return False
         try:
