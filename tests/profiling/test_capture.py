@@ -119,7 +119,7 @@ def test_operators_have_inputs_that_were_noted_while_it_warmed_up_and_not_traced
     assert not read_trace(results / "trace.json").inputs
     noted = _products(read_capture(results).traced)
 
-    profiled(tmp_path, TRAINING, "100", warmup=2)
+    profiled(tmp_path, TRAINING, "300", warmup=2, steps=4)
     assert not (tmp_path / "results" / INPUTS_FILE).exists()
     traced = _products(read_capture(tmp_path / "results").traced)
     assert noted == traced == {((256,), (64, 64), (64, 256), (), ()), ((8,), (64, 256), (256, 8), (), ())}

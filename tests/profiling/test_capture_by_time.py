@@ -9,7 +9,8 @@ from tests.profiling.test_capture import TRAINING, profiled, windows_of
 from tests.trace.kineto import Maker
 
 from trackside.profiling.captured import Captured, read_capture, steps_beside
-from trackside.trace.model import Trace
+from trackside.profiling.inputs_log import INPUTS_FILE
+from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.steps import find_steps
 
@@ -74,6 +75,35 @@ def test_a_loop_of_inference_has_its_windows_steps_and_lines(tmp_path: Path) -> 
     called = INFERENCE.split("\n").index("        return model(x).softmax(-1)") + 1
     assert max(times, key=lambda line: times[line]) == called
     assert found.attribution.attributed_share > 0.95
+
+
+def _products(trace: Trace | None) -> set[tuple[tuple[int, ...], ...]]:
+    assert trace is not None
+    numbers = trace.detail[trace.named("aten::addmm") & (trace.kind == Kind.OP)]
+    return {trace.inputs[number].shapes[1] for number in numbers.tolist() if number >= 0}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("rows", "noted"), [("64", True), ("next(lengths)", False)], ids=["one-shape", "a-new-one-each-time"]
+)
+def test_shapes_are_noted_before_the_last_round_where_they_do_not_change(
+    tmp_path: Path, rows: str, noted: bool
+) -> None:
+    program = INFERENCE.replace("def serve", "import itertools\nlengths = itertools.count(1)\n\ndef serve")
+    program = program.replace("torch.randn(64, 128)", f"torch.randn({rows} % 4096 + 1, 128)")
+    # One round: half a second of warm-up at its most, then three tenths for each window.
+    ended, _ = profiled(tmp_path, program, "3", seconds=0.6)
+    assert (ended.exit_code, ended.trouble) == (0, None)
+    assert (tmp_path / "err").read_text() == ""
+    results = tmp_path / "results"
+    assert (results / INPUTS_FILE).exists() is noted
+    assert bool(read_trace(results / "trace.json").inputs) is not noted
+    found = read_capture(results)
+    assert found.steps is not None
+    assert found.steps.found_by == "repetition"
+    shapes = _products(found.traced)
+    assert shapes == {(65, 128), (65, 512)} if noted else len(shapes) > 20
 
 
 @pytest.mark.timeout(120)

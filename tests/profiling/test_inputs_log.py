@@ -60,12 +60,12 @@ def training() -> Callable[[], None]:
     return step
 
 
-def noted(folder: Path, step: Callable[[], None], steps: int = 2) -> bool:
+def noted(folder: Path, step: Callable[[], object], steps: int = 2, known: int | None = 2) -> bool:
     log = InputsLog(str(folder))
     assert log.begin()
     for _ in range(steps):
         step()
-    return log.end()
+    return log.end(known)
 
 
 def traced(folder: Path, step: Callable[[], None], shapes: bool, steps: int = 4) -> tuple[Trace, Steps]:
@@ -100,7 +100,7 @@ def _value(text: str) -> str:
 def test_noted_inputs_are_those_that_the_profiler_records(tmp_path: Path) -> None:
     step = training()
     assert noted(tmp_path, step)
-    calls = read_calls(tmp_path / INPUTS_FILE)
+    calls = read_calls(tmp_path / INPUTS_FILE, 2)
     bare, steps = traced(tmp_path, step, shapes=False)
     assert not len(bare.inputs)
     filled = told(with_inputs(bare, steps, calls), steps)
@@ -129,7 +129,7 @@ def test_a_step_with_further_operators_has_inputs_where_there_is_no_doubt(tmp_pa
     trace, steps = traced(tmp_path, sometimes_more, shapes=False)
     filled = dict.fromkeys(name for name, _ in told(trace, steps))
     doubtful: dict[str, list[OpInputs | None]] = {name: [] for name in filled}
-    for name, given in told(with_inputs(trace, steps, read_calls(tmp_path / INPUTS_FILE)), steps):
+    for name, given in told(with_inputs(trace, steps, read_calls(tmp_path / INPUTS_FILE, 2)), steps):
         doubtful[name].append(given)
     assert all(given is not None and given.shapes[0] == (8, 16, 32) for given in doubtful[FLAG])
     # Further products, of which nothing was noted, and none of the model's has theirs.
@@ -144,13 +144,41 @@ def test_steps_with_other_shapes_are_not_known(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_without_steps_shapes_are_known_where_they_come_again_and_again(tmp_path: Path) -> None:
+    assert noted(tmp_path, lambda: torch.ones(3, 2).relu(), steps=1, known=None) is False
+    assert noted(tmp_path, lambda: [torch.ones(3, 2).relu() for _ in range(5)], steps=1, known=None)
+    growing = lambda: [torch.ones(n, 2).relu() for n in range(50)]  # noqa: E731
+    assert not noted(tmp_path, growing, steps=1, known=None)
+    once_beside = lambda: [torch.ones(4, 2), *(torch.ones(3, 2).relu() for _ in range(100))]  # noqa: E731
+    assert noted(tmp_path, once_beside, steps=1, known=None)
+
+
+def test_turns_that_were_noted_by_the_clock_give_their_inputs_to_each_step(tmp_path: Path) -> None:
+    """They begin and end in the middle of a turn."""
+    step = training()
+    log = InputsLog(str(tmp_path))
+    torch.ones(9, 9).relu()
+    assert log.begin()
+    torch.ones(9, 9).relu()
+    for _ in range(4):
+        step()
+    torch.ones(9, 9).relu()
+    assert log.end(None)
+    bare, steps = traced(tmp_path, step, shapes=False)
+    filled = told(with_inputs(bare, steps, read_calls(tmp_path / INPUTS_FILE, 1)), steps)
+    expected = told(*traced(tmp_path, step, shapes=True))
+    products = [(mine, theirs) for mine, theirs in zip(filled, expected, strict=True) if "mm" in mine[0]]
+    assert len(products) > 10
+    assert all(mine == theirs for mine, theirs in products)
+
+
 def test_where_the_program_has_a_trace_of_its_own_it_is_left_alone(tmp_path: Path) -> None:
     own = torch.profiler.ExecutionTraceObserver().register_callback(str(tmp_path / "own.json"))
     own.start()
     log = InputsLog(str(tmp_path))
     assert not log.begin()
     torch.ones(3).relu()
-    assert not log.end()
+    assert not log.end(2)
     own.stop()
     own.unregister_callback()
     assert "aten::relu" in (tmp_path / "own.json").read_text()
@@ -166,7 +194,7 @@ def test_a_trace_that_the_program_begins_meanwhile_comes_first(tmp_path: Path) -
     torch.ones(3).relu()
     own.stop()
     own.unregister_callback()
-    assert not log.end()
+    assert not log.end(2)
     text = (tmp_path / "own.json").read_text()
     assert "aten::relu" in text
     assert "aten::sin" not in text
@@ -183,7 +211,7 @@ assert log.begin()
 for _ in range(2):
     torch.ones(3).relu()
 epoch.__enter__()
-assert log.end()
+assert log.end(2)
 with torch.autograd.profiler.profile(use_kineto=True):
     epoch.__exit__(None, None, None)
     torch.ones(3).relu()
@@ -205,7 +233,7 @@ def test_a_process_that_is_forked_meanwhile_writes_nothing(tmp_path: Path) -> No
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     torch.ones(3).relu()
-    assert log.end()
+    assert log.end(2)
     assert "aten::sin" not in (tmp_path / INPUTS_FILE).read_text()
 
 
@@ -214,7 +242,7 @@ def test_what_is_dropped_leaves_nothing(tmp_path: Path) -> None:
     assert log.begin()
     torch.ones(3).relu()
     log.drop()
-    assert not log.end()
+    assert not log.end(2)
     assert not list(tmp_path.iterdir())
     again = InputsLog(str(tmp_path))
     assert again.begin()
@@ -232,7 +260,7 @@ def test_a_damaged_file_gives_fewer_inputs_and_no_error(tmp_path: Path, damage: 
     else:
         path.write_text(text[: len(text) // 2 if damage == "cut" else 0])
     trace, steps = traced(tmp_path, step, shapes=False)
-    filled = told(with_inputs(trace, steps, read_calls(path)), steps)
+    filled = told(with_inputs(trace, steps, read_calls(path, 2)), steps)
     known = [given for _, given in filled if given is not None]
     assert len(known) < len(filled)
     assert all(len(given.shapes) == len(given.types) for given in known)
@@ -253,7 +281,7 @@ def test_names_of_the_file_are_what_the_trace_calls_them(tmp_path: Path) -> None
     """Both are torch's; a release that names them otherwise would leave every operator without inputs."""
     step = training()
     assert noted(tmp_path, step)
-    calls = max(read_calls(tmp_path / INPUTS_FILE), key=lambda one: len(one.names))
+    calls = max(read_calls(tmp_path / INPUTS_FILE, 2), key=lambda one: len(one.names))
     trace, steps = traced(tmp_path, step, shapes=False)
     rows = trace.of(Kind.OP)
     rows = rows[trace.lane[rows] == main_thread(trace)]

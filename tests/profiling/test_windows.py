@@ -164,3 +164,13 @@ def test_by_the_clock_a_rank_waits_for_the_common_moment() -> None:
 def test_a_window_that_began_late_is_not_cut_to_nothing() -> None:
     began = dict(moments(0.4, 0.0, 4))
     assert began["T"] - began["A"] >= 0.15
+
+
+def test_what_operators_are_called_with_is_noted_right_before_the_last_round() -> None:
+    stretches, windows = Stretches(ON_ITS_OWN, 0), Windows(ON_ITS_OWN, 0)
+    noting = [at / 100 for at in range(600) if stretches.notes_inputs(windows.now, at * SECOND // 100)]
+    assert (noting[0], noting[-1]) == (4.5, 4.99)
+    windows.begin(Stage.TIMED, 0)
+    assert not stretches.notes_inputs(windows.now, int(4.7 * SECOND))
+    at_once = Stretches(Limits(seconds=1.0, warmup=0), 0)
+    assert not any(at_once.notes_inputs(Windows(ON_ITS_OWN, 0).now, at * SECOND // 100) for at in range(600))

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from trackside.profiling.compiled_code import CompiledCode
 from trackside.profiling.handler_errors import is_a_handlers
+from trackside.profiling.inputs_log import STEPS_NOTED
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
 from trackside.profiling.progress import progress_meter
@@ -65,9 +66,8 @@ _NEXT_MOMENT_S, _MOMENTS = 0.002, 1000
 # How long after torch was imported an optimizer that was made may take to its first step, and the program to
 # use a GPU that there is, before windows go by the clock.
 _STEPS_PATIENCE_S, _DEVICE_PATIENCE_S = 30.0, 5.0
-# The steps of warm-up in which it is noted what operators are called with: two, to see whether they are
-# alike, behind the first, which sets things up.
-_NOTED = range(1, 3)
+# Steps of warm-up in which it is noted what operators are called with: behind the first, which sets all up.
+_NOTED = range(1, 1 + STEPS_NOTED)
 # A round in which something was compiled is done again, so many times at most.
 _MOST_REPEATS = 4
 # How Inductor calls what it writes, wherever TORCHINDUCTOR_CACHE_DIR has it: ab/cab... of a hash in base 32.
@@ -138,6 +138,8 @@ class Capture:
         self._meter: Callable[[], int] | None = None
         self._from_start = bool(asked.get("from_start"))
         """Whether everything is recorded from the start: what is captured may be over before its windows."""
+        self._noted_by_time = False
+        """Whether it was begun to note what operators are called with, while windows go by the clock."""
         self._all_since_ns: int | None = None
         """While everything is recorded."""
         self._beginning: Windows | None = None
@@ -237,7 +239,7 @@ class Capture:
     def _note_inputs(self, warm: int, following: Stage) -> None:
         """After so many steps of warm-up."""
         if warm == _NOTED.stop:
-            self._recording.end_inputs()
+            self._recording.end_inputs(STEPS_NOTED)
         elif following is not Stage.WARM:
             self._recording.drop_inputs()
         elif warm == _NOTED.start and self._all_since_ns is None:
@@ -245,6 +247,7 @@ class Capture:
 
     def _go_by_steps(self) -> None:
         windows, self._stretches = self._windows, None
+        self._recording.forget_inputs()
         if windows is None or not windows.past:
             return
         if windows.stage is Stage.DONE:
@@ -271,7 +274,7 @@ class Capture:
                 point.ask()
             looked_at = (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED)
             return _TRACED_TICK_S if windows.stage in looked_at else _SLOW_TICK_S
-        if self._due(windows, stretches) is not None:
+        if self._due(windows, stretches) is not None or self._notes_now(windows, stretches):
             point.ask()
             if 0 < point.refused <= _MOMENTS:
                 return _NEXT_MOMENT_S
@@ -284,6 +287,12 @@ class Capture:
         if due is None and self._is_full(windows, self._size.look() if self._size else 0):
             return windows.following
         return None if due is Stage.TIMED and self._is_early(stretches) else due
+
+    def _notes_now(self, windows: Windows, stretches: Stretches) -> bool:
+        """Whether what operators are called with should be noted, and is not yet."""
+        if self._noted_by_time or self._all_since_ns is not None:
+            return False
+        return stretches.notes_inputs(windows.now, _clock())
 
     def _is_early(self, stretches: Stretches) -> bool:
         """Whether better is to be expected soon: steps, or a device."""
@@ -321,7 +330,11 @@ class Capture:
             return
         due = self._due(windows, stretches)
         if due is None:
+            if self._notes_now(windows, stretches):
+                self._noted_by_time = True
+                self._recording.begin_inputs()
             return
+        self._recording.end_inputs(steps=None)
         if windows.stage is Stage.TIMED and self._is_early(stretches):
             # An optimizer was made meanwhile.
             self._windows = Windows(self._limits, _clock())
@@ -336,6 +349,7 @@ class Capture:
             again = compilations() != self._compiled and not self._limits.fixed
             if again and self._repeats < _MOST_REPEATS:
                 self._repeats += 1
+                self._recording.forget_inputs()
             else:
                 stretches.round_ended()
 

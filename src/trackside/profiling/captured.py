@@ -13,7 +13,7 @@ import numpy as np
 
 from trackside.profiling.attribution import Attribution, attribute
 from trackside.profiling.clock import ClockFit, NoMarkers, fit, marker_spans
-from trackside.profiling.inputs_log import INPUTS_FILE
+from trackside.profiling.inputs_log import INPUTS_FILE, STEPS_NOTED
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.line_times import LineSpans, line_spans, without_breaks
@@ -311,7 +311,7 @@ def _read_inputs(path: Path, found: Captured) -> None:
     if trace is None or steps is None or len(trace.inputs) or not path.exists():
         return
     try:
-        found.traced = with_inputs(trace, steps, read_calls(path))
+        found.traced = with_inputs(trace, steps, read_calls(path, 1 if found.by_time else STEPS_NOTED))
     except OSError as error:
         found.missing.append(Trust(what="shapes", effect=f"what operators were called with: {error}"))
 

@@ -149,8 +149,14 @@ class Recording:
         if not uses_device():
             self._inputs.begin()
 
-    def end_inputs(self) -> None:
-        self._inputs_known = self._inputs.end() or self._inputs_known
+    def end_inputs(self, steps: int | None) -> None:
+        """The program has taken so many steps meanwhile, if it has any; the profiler may rely on it now."""
+        self._inputs_known = self._inputs.end(steps) or self._inputs_known
+
+    def forget_inputs(self) -> None:
+        """What was noted is no longer so."""
+        self._inputs.drop()
+        self._inputs_known = False
 
     def inputs_overflow(self) -> bool:
         """Whether there are far too many operators; `drop_inputs` then."""

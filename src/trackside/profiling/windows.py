@@ -203,6 +203,8 @@ class _Round:
         return self.begins + sum(self.lasts(one) for one in order[: order.index(stage) + 1])
 
 
+# Seconds in which it is noted what operators are called with: three steps of up to a sixth of a second.
+_NOTING = 0.5
 # Nobody knows how long a program will run. The first round serves one of a second or two, without time for
 # lines alone; the second, longer and behind most programs' loading, replaces it.
 _ROUNDS = (_Round(0.3, 0.3, 0.0, 0.25, 0.25), _Round(5.0, 1.5, 0.5, 0.7, 0.7))
@@ -249,6 +251,13 @@ class Stretches:
         if not self._is_over(window, this, now_ns):
             return None
         return Stage.TRACED if window.stage is Stage.TIMED and not this.logged else _AFTER[window.stage]
+
+    def notes_inputs(self, window: Window, now_ns: int) -> bool:
+        """Whether the last round is about to begin, and it is time to note what operators are called with."""
+        if self._done >= len(self._rounds) or window.stage not in (Stage.WARM, Stage.DONE):
+            return False
+        begins: float = self._rounds[-1].begins
+        return 0 < begins - self.seconds(now_ns) <= _NOTING
 
     def _is_over(self, window: Window, this: _Round, now_ns: int) -> bool:
         lasted, lasts = (now_ns - window.began_ns) / 1e9, this.lasts(window.stage)

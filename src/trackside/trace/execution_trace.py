@@ -37,8 +37,8 @@ class Calls(NamedTuple):
     inputs: tuple[OpInputs, ...]
 
 
-def read_calls(path: Path) -> list[Calls]:
-    """Those of each thread in the last of two like steps. What cannot be read has no inputs.
+def read_calls(path: Path, steps: int) -> list[Calls]:
+    """Those of each thread in the last of so many like steps. What cannot be read has no inputs.
 
     Line by line: names stand in the file as they are, quotes and all, and make it no JSON.
     """
@@ -49,7 +49,7 @@ def read_calls(path: Path) -> list[Calls]:
     found = []
     for rows in threads.values():
         rows.sort(key=lambda row: row[0])
-        last = rows[len(rows) // 2 :]
+        last = rows[len(rows) * (steps - 1) // steps :]
         found.append(Calls(tuple(name for _, name, _ in last), tuple(inputs for _, _, inputs in last)))
     return found
 
@@ -57,8 +57,8 @@ def read_calls(path: Path) -> list[Calls]:
 def with_inputs(trace: Trace, steps: Steps, calls: Sequence[Calls]) -> Trace:
     """The trace, its operators with what they were called with in another step.
 
-    Where a step called other operators than that one did, the first of a name is the first there as long as
-    both have as many of it; else it has inputs only if all of that name had the same ones.
+    Where those of a step are not among the calls in this order, the first of a name is the first there as
+    long as both have as many of it; else it has inputs only if all of that name had the same ones.
     """
     numbers: dict[OpInputs, int] = {}
     tables = [_Table(trace, one, numbers) for one in calls]
@@ -82,6 +82,7 @@ class _Table:
     def __init__(self, trace: Trace, calls: Calls, numbers: dict[OpInputs, int]) -> None:
         names = {name: number for number, name in enumerate(trace.names)}
         self._names = np.array([names.get(name, -1) for name in calls.names], np.int64)
+        self._text = self._names.tobytes()
         self._inputs = np.array(
             [numbers.setdefault(one, len(numbers)) if one.types else -1 for one in calls.inputs], np.int64
         )
@@ -97,9 +98,18 @@ class _Table:
             for name, count in zip(found.tolist(), counts.tolist(), strict=True)
         )
 
+    def _place(self, names: Ints) -> int | None:
+        """Where these names are called one after the other."""
+        wanted, size = names.astype(np.int64).tobytes(), self._names.itemsize
+        at = self._text.find(wanted)
+        while at >= 0 and at % size:
+            at = self._text.find(wanted, at + 1)
+        return at // size if at >= 0 else None
+
     def numbers_for(self, names: Ints) -> Ints:
-        if np.array_equal(names, self._names):
-            return self._inputs
+        place = self._place(names)
+        if place is not None:
+            return self._inputs[place : place + len(names)]
         found = np.full(len(names), -1, np.int64)
         for name in np.unique(names).tolist():
             places = np.flatnonzero(names == name)
