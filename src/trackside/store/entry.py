@@ -38,7 +38,8 @@ ID: Final = re.compile(r"[a-z]-(\d{8}-\d{6})-[0-9a-f]{4}")
 # The end of the year 9999, past which datetime has no word for a time.
 LAST_START_NS: Final = 253_402_300_800_000_000_000
 
-_ABOUT_LENGTH: Final = 30
+# Of a command: its program, and what tells its runs apart. A list folds it, and an index keeps ten thousand.
+_ABOUT_LENGTH: Final = 60
 
 RunState = Literal["done", "failed", "running", "died", "unreadable", "newer"]
 """`died`: the process is gone and there is no final record. `unreadable`: a file is there and makes no sense.
@@ -202,16 +203,21 @@ def _about(record: Mapping[str, Any]) -> str | None:
     schema = schema_of(record)
     if schema is not None and schema[0] == "profile" and isinstance(command, list) and command:
         program, *words = map(str, command[1:] if command[0] == "python" and command[1:] else command)
-        return " ".join([_near(Path(program)), *words])[:_ABOUT_LENGTH]
+        return _cut(" ".join([_near(Path(program)), *words]))
     pair = [one for arm in ("baseline", "candidate") if isinstance(one := record.get(arm), dict)]
     paths = [path for one in pair if isinstance(path := one.get("path"), str) and path]
     if len(paths) != 2:
         return None
     if any(one.get("format") == "command" for one in pair):
-        return " → ".join(path[:_ABOUT_LENGTH] for path in paths)
+        return " → ".join(map(_cut, paths))
     first, second = map(Path, paths)
     folder = "" if first.parent == second.parent else f"{second.parent.name}/"
     return f"{first.parent.name}/{first.name} → {folder}{second.name}".removeprefix("/")
+
+
+def _cut(text: str) -> str:
+    """With an ellipsis: `--steps 30` must not stand where it was `--steps 300`."""
+    return text if len(text) <= _ABOUT_LENGTH else f"{text[: _ABOUT_LENGTH - 1]}…"
 
 
 def _near(path: Path) -> str:

@@ -22,7 +22,7 @@ from trackside.store.files import folder_lock
 __all__ = ["IndexFile", "Kept", "Signature"]
 
 # Counts up with every change of what is kept or how it is read; an older index is then made anew.
-_VERSION: Final = 2
+_VERSION: Final = 3
 # "trkr": tells our file from a database of some other program.
 _APPLICATION_ID: Final = 0x74726B72
 
