@@ -12,7 +12,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -214,6 +214,14 @@ class RunStore:
                 f"wait for it if it runs, else restore {path} from a copy, or run the command again",
             )
         return path
+
+    def take_remarks(self) -> Sequence[str]:
+        """The remarks that nobody was told yet."""
+        taken = []
+        # One by one: another thread may add to them.
+        while self.remarks:
+            taken.append(self.remarks.pop(0))
+        return taken
 
     def _remark(self, text: str) -> None:
         if text not in self.remarks:
