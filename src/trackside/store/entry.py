@@ -35,8 +35,8 @@ START_FILE: Final = "run.json"
 # Verb letter, UTC second, 16 random bits: short enough to type; mkdir decides when two processes draw one id.
 ID: Final = re.compile(r"[a-z]-(\d{8}-\d{6})-[0-9a-f]{4}")
 
-# The end of the year 9999, past which datetime has no word for a time.
-LAST_START_NS: Final = 253_402_300_800_000_000_000
+# In the year 2554: what our JSON holds. Linux can be set to no time as late as that.
+LAST_START_NS: Final = 2**64 - 1
 
 # Of a command: its program, and what tells its runs apart. A list folds it, and an index keeps ten thousand.
 _ABOUT_LENGTH: Final = 60
@@ -162,13 +162,14 @@ def read_entry(folder: Path) -> Entry | None:
 
 
 def started_ns_of_id(run_id: str) -> int:
-    """The second that an id names."""
+    """The second that an id names; 0 for one that no clock can have said."""
     match = ID.fullmatch(run_id)
     try:
         started = datetime.strptime(match[1] if match else "", "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return 0
-    return int(started.timestamp()) * 1_000_000_000
+    started_ns = int(started.timestamp()) * 1_000_000_000
+    return started_ns if started_ns < LAST_START_NS else 0
 
 
 def _read_start(folder: Path, record: Mapping[str, Any]) -> _Start:
