@@ -235,11 +235,23 @@ class RunStore:
         )
 
     def new_run_if_possible(self, verb: str) -> Run | None:
-        """As `new_run`; None where there is no room or right: some verbs have an answer all the same."""
+        """As `new_run`; None and a remark where there is no room or right: some verbs answer all the same."""
         try:
             return self.new_run(verb)
-        except TracksideError:
+        except TracksideError as error:
+            self._not_kept(verb, error)
             return None
+
+    def write_if_possible(self, run: Run | None, record: Mapping[str, Any]) -> None:
+        """The record of a run that `new_run_if_possible` gave; a remark where it cannot be stored."""
+        if run is not None:
+            try:
+                self.write_record(run, record)
+            except TracksideError as error:
+                self._not_kept(run.verb, error)
+
+    def _not_kept(self, verb: str, error: TracksideError) -> None:
+        self._remark(f"what {verb} found is not kept as a run: {error.message}; {error.remedy}")
 
     def create_root(self) -> None:
         """The folder, with what keeps git away from it where it is new."""
