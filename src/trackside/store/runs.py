@@ -189,8 +189,9 @@ class RunStore:
     def find(self, wanted: RunFilter, limit: int | None = None) -> Found:
         """Runs that fit, newest first; those whose files cannot be read are listed too, with the reason."""
         # A filter may choose any record that changed; without one, only what is shown must be looked at.
-        looked_at = limit if wanted == RunFilter() else None
-        fitting = [entry for entry in self._index.entries(looked_at) if wanted.fits(entry)]
+        everything = wanted == RunFilter()
+        entries = self._index.entries(limit if everything else None)
+        fitting = entries if everything else [entry for entry in entries if wanted.fits(entry)]
         runs = tuple(entry.summary(self.runs) for entry in fitting[:limit])
         return Found(runs, len(fitting))
 
