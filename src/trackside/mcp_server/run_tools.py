@@ -86,13 +86,13 @@ class RunTools:
         before you touch any code."""
         run_id, record = self._profile(run)
         lines = [row for row in record["lines"] if not file or self._same(row["file"], file)]
-        if file and not lines:
+        if file and not lines and record["lines"]:
             # An empty list would read as: nothing in it is slow.
             there = list(dict.fromkeys(self._file(row["file"]) for row in record["lines"]))
             raise TracksideError(
                 "not-found",
                 f"found no line of {plain(file, 100)} in the profile {run_id}; its lines are in "
-                + (", ".join(_few(there, _FILES, "concise")) or "no file"),
+                + ", ".join(_few(there, _FILES, "concise")),
                 "name one of these files, or leave it out for all lines",
             )
         if detail == "concise" and not file:
