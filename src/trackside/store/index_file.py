@@ -178,8 +178,9 @@ class IndexFile:
             )
             return
         self._remark(
-            f"the index was damaged ({printable(str(error))}): it is kept as {aside} and a new one is made "
-            "from the runs' own files; no run is lost"
+            # The path last: an assistant's answers cut what is long.
+            f"the index was damaged ({printable(str(error))}): no run is lost, and a new one is made from "
+            f"the runs' own files; it is kept as {aside}"
         )
 
 
