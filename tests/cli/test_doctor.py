@@ -170,3 +170,4 @@ def test_where_nothing_can_be_stored_the_doctor_still_answers(trackside: Tracksi
     blocked.write_text("")
     done = trackside("doctor", "--family", "os", "--json", TRACKSIDE_HOME=str(blocked))
     assert document_of(done)["run_id"] is None
+    assert "remark: what doctor found is not kept as a run: cannot create" in done.stderr

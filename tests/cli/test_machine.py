@@ -37,3 +37,4 @@ def test_where_nothing_can_be_stored_it_still_answers(trackside: Trackside, tmp_
     (tmp_path / "file").write_text("")
     done = trackside("machine", "--json", TRACKSIDE_HOME=str(tmp_path / "file"))
     assert json.loads(done.stdout)["run_id"] is None
+    assert "remark: what machine found is not kept as a run: cannot create" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -128,6 +129,8 @@ def test_a_wrong_argument_is_quoted_as_visible_text_without_secrets(
         ("runs_diff", {"before": "GPU", "after": "DOCTOR"}, "is of doctor"),
         ("source_read", {"file": "loop.py", "line": 999}, "the file has 8"),
         ("source_read", {"file": "absent.py"}, "found no file"),
+        ("hotspots_list", {"run": "CPU", "file": "absent.py"}, "its lines are in loop.py"),
+        ("kernels_list", {"run": "CPU", "line": "loop.py"}, "found `line` = loop.py; needed: file:line"),
         ("handbook_search", {"query": "?!"}, "no letter or digit"),
         ("runs_list", {"limit": 0}, "greater than or equal"),
         ("runs_list", {"verb": "nonsense"}, "found `verb` = 'nonsense'; needed: "),
@@ -173,7 +176,9 @@ def test_kernels_have_counters_and_can_be_asked_for_by_line(server: Held, runs: 
     assert any(row.get("counters") for row in found["rows"])
     asked = server.ask("kernels_list", run=runs["cpu"], line="./loop.py:8")
     assert [row["name"] for row in asked["rows"]] == ["aten::mv", "aten::tanh"]
-    assert server.ask("kernels_list", run=runs["cpu"], line="loop.py:7")["rows"] == []
+    none = server.ask("kernels_list", run=runs["cpu"], line="loop.py:7")
+    assert none["rows"] == []
+    assert none["next"].startswith("no kernel of this profile is started there")
 
 
 def test_findings_say_what_to_change_where_and_how_sure_it_is(server: Held, runs: dict[str, str]) -> None:
@@ -193,6 +198,30 @@ def test_findings_of_a_comparison_are_its_reasons_and_failed_checks(
     assert "reasons" not in found
     full = server.ask("findings_list", run=runs["rejected"], detail="full")
     assert [row["status"] for row in full["rows"]] == ["fail", "unknown", "pass"]
+
+
+def test_a_list_does_not_pass_a_quick_look_for_a_proof(server: Held) -> None:
+    # As `--quick` leaves it.
+    record = CompareRecord.from_dict(
+        rejected().to_dict() | {"verdict": "faster", "certified": False, "reasons": [], "checks": []}
+    )
+    run = keep(server.folder / ".trackside", "compare", record)
+    try:
+        (row,) = [row for row in server.ask("runs_list")["rows"] if row["id"] == run]
+        assert row["verdict"] == "faster, not certified"
+    finally:
+        shutil.rmtree(server.folder / ".trackside" / "runs" / run)
+
+
+def test_an_assistant_is_told_once_that_the_index_was_damaged(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / ".trackside/index.sqlite3").write_bytes(b"no database" * 500)
+    with held(tmp_path) as server:
+        first = server.ask("runs_list")
+        assert first["rows"]
+        assert "the index was damaged" in first["note"]
+        assert "no run is lost" in first["note"]
+        assert "note" not in server.ask("runs_list")
 
 
 def test_a_comparisons_ratio_comes_with_the_times_behind_it(server: Held, tmp_path: Path) -> None:
@@ -543,6 +572,21 @@ def test_resources_are_runs_and_their_parts(server: Held, runs: dict[str, str]) 
 def test_a_resource_that_is_not_there_is_an_error(server: Held, runs: dict[str, str], uri: str) -> None:
     with pytest.raises(MCPError):
         server.read(uri.replace("GPU", runs["gpu"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "complaint"),
+    [
+        ("speed_up_file", {}, "found no `file`; remedy: its arguments are file"),
+        ("explain_run", {"x\u202e": "1"}, "found the unknown argument `x`; remedy: its arguments are run"),
+        ("nonsense", {}, "found no prompt nonsense; needed: one of speed_up_file, "),
+    ],
+)
+def test_a_wrong_prompt_is_answered_with_what_is_needed(
+    server: Held, name: str, arguments: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(MCPError, match=re.escape(complaint)):
+        server.portal.call(server.client.get_prompt, name, arguments)
 
 
 def test_prompts_name_the_tools_in_their_order(server: Held) -> None:

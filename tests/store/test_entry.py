@@ -71,6 +71,8 @@ def test_no_file_of_a_run_can_stop_a_list(tmp_path: Path) -> None:
         (["python", "/train.py"], "train.py"),
         (["python", "-m", "package.train"], "-m package.train"),
         (["python"], "python"),
+        (["python", "/home/someone/projects/rank/fit.py", "--steps", "300"], "rank/fit.py --steps 300"),
+        (["python", "t.py", "--name", "x" * 80], "t.py --name " + "x" * 47 + "…"),
     ],
 )
 def test_a_profile_is_about_its_file_wherever_that_lies(

@@ -445,6 +445,20 @@ def test_ended_jobs_are_kept_for_a_fortnight_and_the_newest_two_hundred(tmp_path
         Jobs(tmp_path).cancel(running.name)
 
 
+def test_the_newest_job_is_the_one_started_last_also_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    month = 30 * 86_400 * 10**9
+    stored(tmp_path, "j-20301118-024500-1a2b", time.time_ns() + month)
+    # More than JSON holds: its file's own time counts.
+    stored(tmp_path, "j-20261118-024500-ffff", 2**64)
+    with Jobs(tmp_path) as jobs:
+        first, second = jobs.start(["machine"]), jobs.start(["machine"])
+        for job in (first, second):
+            assert jobs.wait(job.id, 60).state == "done"
+        newest = [job.id for job in jobs.list(limit=3)]
+        assert newest == [second.id, first.id, "j-20301118-024500-1a2b"]
+    assert {job.id for job in Jobs(tmp_path).list()} >= {first.id, second.id}
+
+
 # -- bad input -----------------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,16 @@ def test_a_run_after_the_clock_went_back_is_the_last(store: RunStore, clock: Clo
     assert len(set(made)) == 4
 
 
+@pytest.mark.parametrize("stamp", ["25540721-233434", "25550101-000000", "90000101-000000"])
+def test_a_folder_named_after_a_time_that_no_clock_says_stops_no_run_and_is_not_the_last(
+    store: RunStore, stamp: str
+) -> None:
+    (store.root / "runs" / f"l-{stamp}-aaaa").mkdir(parents=True)
+    made = [write(store), write(store)]
+    assert ids(store)[:2] == made[::-1]
+    assert store.resolve("last") == made[-1]
+
+
 def test_each_run_says_the_time_that_the_clock_said(store: RunStore, clock: Clock) -> None:
     write(store)
     clock.now_ns -= 3600 * SECOND_NS

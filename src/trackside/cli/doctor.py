@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trackside.cli.terminal import JsonOption, narration, results, verb_app, write_json
+from trackside.cli.terminal import JsonOption, narration, results, say_remarks, verb_app, write_json
 from trackside.records.errors import TracksideError
 
 if TYPE_CHECKING:
@@ -47,13 +47,16 @@ def doctor(
     from trackside.machine.doctor.checkup import check_up
     from trackside.machine.doctor.fix_script import fix_script
     from trackside.machine.doctor.probe import probes
+    from trackside.store.runs import RunStore
 
     if fixes is not None:
         _see_that_it_is_ours(fixes)
     chosen = _chosen(probes(), family, explain)
     if script is None and explain is None:
         chosen = [one for one in chosen if one.about == "machine"]
-    checkup = check_up(script, chosen)
+    store = RunStore()
+    checkup = check_up(script, chosen, store)
+    say_remarks(store)
     if fixes is not None:
         _write(fixes, fix_script(checkup.findings))
         narration().print(f"wrote {fixes}: read it, then APPLY=1 sh {fixes}", soft_wrap=True, markup=False)

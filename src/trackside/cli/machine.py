@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trackside.cli.terminal import JsonOption, results, verb_app, write_json
+from trackside.cli.terminal import JsonOption, results, say_remarks, verb_app, write_json
 
 __all__ = ["app"]
 
@@ -17,8 +17,11 @@ def machine(as_json: JsonOption = False) -> int:
     named with the reason. Nothing is measured: `trackside ceilings` does that.
     """
     from trackside.machine.inventory import take_inventory
+    from trackside.store.runs import RunStore
 
-    record = take_inventory()
+    store = RunStore()
+    record = take_inventory(store)
+    say_remarks(store)
     if as_json:
         write_json(record.to_dict())
     else:

@@ -139,8 +139,8 @@ def narration() -> "Console":
 
 def say_remarks(store: "RunStore") -> None:
     """Says on stderr, once, what the store has to say of itself."""
-    while store.remarks:
-        print(printable(f"remark: {store.remarks.pop(0)}"), file=sys.stderr)
+    for remark in store.take_remarks():
+        print(printable(f"remark: {remark}"), file=sys.stderr)
 
 
 def write_json(document: Any) -> None:

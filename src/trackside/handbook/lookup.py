@@ -64,9 +64,11 @@ def find_family(name: str) -> Family:
     if name in by_name:
         return by_name[name]
     near = nearest(name.lower(), by_name)
+    # Without one that is like it there is no telling which was meant.
+    told = _perhaps(near) if near else f": {', '.join(by_name)}"
     raise TracksideError(
         "not-found",
-        f"found no family {name!r}; needed: one of the {len(by_name)} families{_perhaps(near)}",
+        f"found no family {name!r}; needed: one of the {len(by_name)} families{told}",
         f"trackside handbook list --family {near[0]}" if near else "trackside handbook list",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -11,7 +10,6 @@ from trackside.machine.facts import facts, fingerprint
 from trackside.machine.gpu_state import read_gpus
 from trackside.machine.surroundings import surroundings
 from trackside.machine.system_files import Unknown
-from trackside.records.errors import TracksideError
 from trackside.records.machine import MachineRecord
 from trackside.store.runs import RunStore
 
@@ -19,7 +17,7 @@ __all__ = ["take_inventory"]
 
 
 def take_inventory(store: RunStore | None = None) -> MachineRecord:
-    """Read the machine; the record is stored where that is possible."""
+    """Read the machine; the record is stored where that is possible, else the store remarks on it."""
     here = facts()
     around = surroundings(here)
     states = read_gpus()
@@ -43,8 +41,6 @@ def take_inventory(store: RunStore | None = None) -> MachineRecord:
             "version": trackside.__version__,
         }
     )
-    if run is not None:
-        # What a machine is can be said where nothing can be stored.
-        with contextlib.suppress(TracksideError):
-            store.write_record(run, record.to_dict())
+    # What a machine is can be said where nothing can be stored.
+    store.write_if_possible(run, record.to_dict())
     return record

@@ -169,6 +169,8 @@ class Run(_Model):
 class Runs(Answer):
     counted = "runs"
     rows: list[Run]
+    note: str = ""
+    """What the store has to say of itself: an index that was damaged and made anew."""
 
 
 class Change(_Model):

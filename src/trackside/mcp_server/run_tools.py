@@ -27,6 +27,7 @@ from trackside.mcp_server.reply import Detail
 from trackside.mcp_server.scope import Scope
 from trackside.mcp_server.watch_view import WATCH, watch_findings
 from trackside.records.errors import TracksideError
+from trackside.store.runs import RunSummary
 
 __all__ = ["LAST", "LEAST_SHARE", "Limit", "RunReference", "RunTools", "measured", "whole"]
 
@@ -40,7 +41,7 @@ Limit = Annotated[int, Field(ge=1, le=500)]
 
 # Lines below this share of the step are not told unless asked for.
 LEAST_SHARE: Final = 0.005
-_TRUST, _EVIDENCE, _CALLERS, _COUNTERS = 3, 2, 3, 8
+_TRUST, _EVIDENCE, _CALLERS, _COUNTERS, _FILES = 3, 2, 3, 8, 5
 
 
 class RunTools:
@@ -62,7 +63,7 @@ class RunTools:
                 verb=one.verb,
                 started=one.started[:19] + "Z",
                 state=one.state,
-                verdict=one.verdict if one.state == "done" else one.reason or one.verdict,
+                verdict=_outcome(one),
                 about=one.about,
             )
             for one in store.list(verb=verb or None, limit=limit)
@@ -71,7 +72,8 @@ class RunTools:
             for row in rows:
                 row.verdict = _first(row.verdict, 90)
         total = len(rows) if len(rows) < limit else store.count(verb=verb or None)
-        return Runs(rows=rows, links=[f"runs://{row.id}" for row in rows[:1]]).of(total)
+        note = "; ".join(store.take_remarks())
+        return Runs(rows=rows, note=note, links=[f"runs://{row.id}" for row in rows[:1]]).of(total)
 
     def hotspots_list(
         self,
@@ -84,6 +86,15 @@ class RunTools:
         before you touch any code."""
         run_id, record = self._profile(run)
         lines = [row for row in record["lines"] if not file or self._same(row["file"], file)]
+        if file and not lines and record["lines"]:
+            # An empty list would read as: nothing in it is slow.
+            there = list(dict.fromkeys(self._file(row["file"]) for row in record["lines"]))
+            raise TracksideError(
+                "not-found",
+                f"found no line of {plain(file, 100)} in the profile {run_id}; its lines are in "
+                + ", ".join(_few(there, _FILES, "concise")),
+                "name one of these files, or leave it out for all lines",
+            )
         if detail == "concise" and not file:
             lines = [row for row in lines if row["share"] >= LEAST_SHARE] or lines
         on_device = record["device"] != "cpu"
@@ -112,6 +123,12 @@ class RunTools:
         run_id, record = self._profile(run)
         found = record["kernels"]
         if line:
+            if not re.fullmatch(r".+:\d{1,9}", line):
+                raise TracksideError(
+                    "usage",
+                    f"found `line` = {plain(line, 100)}; needed: file:line",
+                    "hotspots_list has files and lines",
+                )
             found = [row for row in found if any(self._same_place(place, line) for place in row["lines"])]
         rows: list[Kernel] = []
         hints: list[str] = []
@@ -132,7 +149,9 @@ class RunTools:
                     counters=dict(counters),
                 )
             )
-        if not record["ceilings"] and not any(row.bound for row in rows):
+        if line and not rows:
+            hints.append("no kernel of this profile is started there: hotspots_list has the lines that do")
+        elif not record["ceilings"] and not any(row.bound for row in rows):
             hints.append("bounds are unknown without ceilings: ceilings_start, then profile_start again")
         total = len(found) + (0 if line else record["kernels_left_out"])
         return Kernels(
@@ -310,6 +329,13 @@ def whole(what: str) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise TracksideError("store", f"{what} is not whole", "run it again") from error
+
+
+def _outcome(one: RunSummary) -> str | None:
+    """The verdict, or why there is none; what is not certified proves nothing, also in a list."""
+    if one.state != "done":
+        return one.reason or one.verdict
+    return f"{one.verdict}, not certified" if one.verdict and one.certified is False else one.verdict
 
 
 def _of_compare(run_id: str, record: dict[str, Any], detail: Detail) -> Findings:

@@ -16,7 +16,7 @@ from mcp_types import INVALID_PARAMS, ToolAnnotations
 from trackside import __version__
 from trackside.mcp_server.job_tools import JobTools
 from trackside.mcp_server.machine_tools import MachineTools
-from trackside.mcp_server.prompts import INSTRUCTIONS, add_prompts
+from trackside.mcp_server.prompts import INSTRUCTIONS, add_prompts, refuse_wrong_prompts
 from trackside.mcp_server.reply import ACTING, READING, as_tool
 from trackside.mcp_server.resources import add_resources
 from trackside.mcp_server.run_tools import RunTools
@@ -74,7 +74,7 @@ def build_server(scope: Scope) -> Built:
         version=__version__,
         tools=tools,
         log_level="WARNING",
-        middleware=[_refuse_oversized, _Ahead(scope.store)],
+        middleware=[_refuse_oversized, refuse_wrong_prompts, _Ahead(scope.store)],
     )
     add_resources(server, scope)
     add_prompts(server)

@@ -35,10 +35,11 @@ START_FILE: Final = "run.json"
 # Verb letter, UTC second, 16 random bits: short enough to type; mkdir decides when two processes draw one id.
 ID: Final = re.compile(r"[a-z]-(\d{8}-\d{6})-[0-9a-f]{4}")
 
-# The end of the year 9999, past which datetime has no word for a time.
-LAST_START_NS: Final = 253_402_300_800_000_000_000
+# In the year 2554: what our JSON holds. Linux can be set to no time as late as that.
+LAST_START_NS: Final = 2**64 - 1
 
-_ABOUT_LENGTH: Final = 30
+# Of a command: its program, and what tells its runs apart. A list folds it, and an index keeps ten thousand.
+_ABOUT_LENGTH: Final = 60
 
 RunState = Literal["done", "failed", "running", "died", "unreadable", "newer"]
 """`died`: the process is gone and there is no final record. `unreadable`: a file is there and makes no sense.
@@ -161,13 +162,14 @@ def read_entry(folder: Path) -> Entry | None:
 
 
 def started_ns_of_id(run_id: str) -> int:
-    """The second that an id names."""
+    """The second that an id names; 0 for one that no clock can have said."""
     match = ID.fullmatch(run_id)
     try:
         started = datetime.strptime(match[1] if match else "", "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return 0
-    return int(started.timestamp()) * 1_000_000_000
+    started_ns = int(started.timestamp()) * 1_000_000_000
+    return started_ns if started_ns < LAST_START_NS else 0
 
 
 def _read_start(folder: Path, record: Mapping[str, Any]) -> _Start:
@@ -202,16 +204,21 @@ def _about(record: Mapping[str, Any]) -> str | None:
     schema = schema_of(record)
     if schema is not None and schema[0] == "profile" and isinstance(command, list) and command:
         program, *words = map(str, command[1:] if command[0] == "python" and command[1:] else command)
-        return " ".join([_near(Path(program)), *words])[:_ABOUT_LENGTH]
+        return _cut(" ".join([_near(Path(program)), *words]))
     pair = [one for arm in ("baseline", "candidate") if isinstance(one := record.get(arm), dict)]
     paths = [path for one in pair if isinstance(path := one.get("path"), str) and path]
     if len(paths) != 2:
         return None
     if any(one.get("format") == "command" for one in pair):
-        return " → ".join(path[:_ABOUT_LENGTH] for path in paths)
+        return " → ".join(map(_cut, paths))
     first, second = map(Path, paths)
     folder = "" if first.parent == second.parent else f"{second.parent.name}/"
     return f"{first.parent.name}/{first.name} → {folder}{second.name}".removeprefix("/")
+
+
+def _cut(text: str) -> str:
+    """With an ellipsis: `--steps 30` must not stand where it was `--steps 300`."""
+    return text if len(text) <= _ABOUT_LENGTH else f"{text[: _ABOUT_LENGTH - 1]}…"
 
 
 def _near(path: Path) -> str:

@@ -22,7 +22,7 @@ from trackside.store.files import folder_lock
 __all__ = ["IndexFile", "Kept", "Signature"]
 
 # Counts up with every change of what is kept or how it is read; an older index is then made anew.
-_VERSION: Final = 2
+_VERSION: Final = 3
 # "trkr": tells our file from a database of some other program.
 _APPLICATION_ID: Final = 0x74726B72
 
@@ -178,8 +178,9 @@ class IndexFile:
             )
             return
         self._remark(
-            f"the index was damaged ({printable(str(error))}): it is kept as {aside} and a new one is made "
-            "from the runs' own files; no run is lost"
+            # The path last: an assistant's answers cut what is long.
+            f"the index was damaged ({printable(str(error))}): no run is lost, and a new one is made from "
+            f"the runs' own files; it is kept as {aside}"
         )
 
 

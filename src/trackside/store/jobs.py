@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from trackside.records.errors import TracksideError, encodable
+from trackside.store.entry import LAST_START_NS
 from trackside.store.files import fsync_folder, read_json, store_errors, write_json
 from trackside.store.job_files import (
     CANCEL_FILE,
@@ -67,6 +68,7 @@ _LEFTOVER_S: Final = 3600
 _Listed: TypeAlias = list[Job]
 _Lines: TypeAlias = list[str]
 _Folders: TypeAlias = list[Path]
+_Places: TypeAlias = list[tuple[int, Path]]
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,8 @@ class Jobs:
                     "cwd": encodable(str(cwd)),
                     "created": now(),
                     "created_ns": created_ns,
+                    # As with runs: the newest is what was started last, also where the clock was set back.
+                    "order_ns": max([created_ns, *(place + 1 for place, _ in self._places())]),
                     "host": socket.gethostname(),
                     "owner": {"pid": os.getpid(), "process": process_mark(os.getpid())},
                     "grace_s": self._grace_s,
@@ -368,11 +372,14 @@ class Jobs:
                 return []
 
     def _newest_first(self) -> _Folders:
-        made: list[tuple[int, Path]] = []
+        return [folder for _, folder in sorted(self._places(), reverse=True)]
+
+    def _places(self) -> _Places:
+        found: _Places = []
         for folder in self._folders():
             with suppress(FileNotFoundError):
-                made.append((_created_ns(folder), folder))
-        return [folder for _, folder in sorted(made, reverse=True)]
+                found.append((_order_ns(folder), folder))
+        return found
 
     def _tidy(self) -> None:
         """Marks what died without an end, and removes what is old."""
@@ -380,18 +387,18 @@ class Jobs:
         oldest_ns = time.time_ns() - int(timedelta(days=_KEPT_DAYS).total_seconds() * 1e9)
         for folder in self._folders():
             with suppress(OSError, TracksideError):
-                created_ns = _created_ns(folder)
+                order_ns = _order_ns(folder)
                 if not is_over(folder):
                     if read_job(folder).state == "interrupted":
                         _settle(folder, "interrupted", "the process that started it ended")
                     elif not (
-                        is_elsewhere(read_json(folder / JOB_FILE, links=False)) and created_ns < oldest_ns
+                        is_elsewhere(read_json(folder / JOB_FILE, links=False)) and order_ns < oldest_ns
                     ):
                         continue
-                ended.append((created_ns, folder))
+                ended.append((order_ns, folder))
         ended.sort(reverse=True)
-        for number, (created_ns, folder) in enumerate(ended):
-            if number >= _KEPT_JOBS or created_ns < oldest_ns:
+        for number, (order_ns, folder) in enumerate(ended):
+            if number >= _KEPT_JOBS or order_ns < oldest_ns:
                 with suppress(OSError):
                     shutil.rmtree(_renamed(folder, self._jobs / f".old-{secrets.token_hex(8)}"))
         for leftover in (*self._jobs.glob(".new-*"), *self._jobs.glob(".old-*")):
@@ -464,9 +471,11 @@ def _renamed(folder: Path, name: Path) -> Path:
     return name
 
 
-def _created_ns(folder: Path) -> int:
+def _order_ns(folder: Path) -> int:
+    """Its place among the others: the time, or more where the clock had gone back."""
     try:
-        found = read_json(folder / JOB_FILE, links=False).get("created_ns")
+        facts = read_json(folder / JOB_FILE, links=False)
+        found = facts.get("order_ns", facts.get("created_ns"))
     except (FileNotFoundError, TracksideError):
         found = None
-    return found if isinstance(found, int) else folder.stat().st_mtime_ns
+    return found if isinstance(found, int) and 0 <= found < LAST_START_NS else folder.stat().st_mtime_ns

@@ -12,7 +12,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -189,8 +189,9 @@ class RunStore:
     def find(self, wanted: RunFilter, limit: int | None = None) -> Found:
         """Runs that fit, newest first; those whose files cannot be read are listed too, with the reason."""
         # A filter may choose any record that changed; without one, only what is shown must be looked at.
-        looked_at = limit if wanted == RunFilter() else None
-        fitting = [entry for entry in self._index.entries(looked_at) if wanted.fits(entry)]
+        everything = wanted == RunFilter()
+        entries = self._index.entries(limit if everything else None)
+        fitting = entries if everything else [entry for entry in entries if wanted.fits(entry)]
         runs = tuple(entry.summary(self.runs) for entry in fitting[:limit])
         return Found(runs, len(fitting))
 
@@ -215,6 +216,14 @@ class RunStore:
             )
         return path
 
+    def take_remarks(self) -> Sequence[str]:
+        """The remarks that nobody was told yet."""
+        taken = []
+        # One by one: another thread may add to them.
+        while self.remarks:
+            taken.append(self.remarks.pop(0))
+        return taken
+
     def _remark(self, text: str) -> None:
         if text not in self.remarks:
             self.remarks.append(text)
@@ -227,11 +236,23 @@ class RunStore:
         )
 
     def new_run_if_possible(self, verb: str) -> Run | None:
-        """As `new_run`; None where there is no room or right: some verbs have an answer all the same."""
+        """As `new_run`; None and a remark where there is no room or right: some verbs answer all the same."""
         try:
             return self.new_run(verb)
-        except TracksideError:
+        except TracksideError as error:
+            self._not_kept(verb, error)
             return None
+
+    def write_if_possible(self, run: Run | None, record: Mapping[str, Any]) -> None:
+        """The record of a run that `new_run_if_possible` gave; a remark where it cannot be stored."""
+        if run is not None:
+            try:
+                self.write_record(run, record)
+            except TracksideError as error:
+                self._not_kept(run.verb, error)
+
+    def _not_kept(self, verb: str, error: TracksideError) -> None:
+        self._remark(f"what {verb} found is not kept as a run: {error.message}; {error.remedy}")
 
     def create_root(self) -> None:
         """The folder, with what keeps git away from it where it is new."""

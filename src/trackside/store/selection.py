@@ -1,7 +1,5 @@
 """Which runs are meant: by an id or its beginning, by what came out of them, or by when they were."""
 
-import difflib
-import heapq
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -77,6 +75,10 @@ def nearest_ids(reference: str, ids: Collection[str]) -> list[str]:
         holding = sorted((run_id for run_id in ids if reference in run_id), reverse=True)
         if holding:
             return holding[:_NEAREST]
+    # Here: a list that is right needs neither, and has a fifth of a second in all.
+    import difflib
+    import heapq
+
     matcher = difflib.SequenceMatcher(None, "", reference, autojunk=False)
     scored = []
     for run_id in ids:

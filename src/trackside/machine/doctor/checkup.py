@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from trackside.machine.doctor.script import read_script
 from trackside.machine.doctor.system import System
 from trackside.machine.facts import facts, fingerprint
 from trackside.records.doctor import DoctorCheck, DoctorRecord, Relevant
-from trackside.records.errors import TracksideError
 from trackside.store.runs import RunStore
 
 __all__ = ["Checkup", "check_up"]
@@ -55,10 +53,8 @@ def check_up(script: Path | None, chosen: list[Probe], store: RunStore | None = 
         seconds=round(time.monotonic() - began, 3),
         version=trackside.__version__,
     )
-    if run is not None:
-        # A machine without room for a record is one that a doctor is called to.
-        with contextlib.suppress(TracksideError):
-            store.write_record(run, record.to_dict())
+    # A machine without room for a record is one that a doctor is called to.
+    store.write_if_possible(run, record.to_dict())
     return Checkup(record, findings)
 
 
