@@ -54,6 +54,12 @@ def test_codex_is_set_up_by_a_table_of_its_settings(trackside: Trackside, tmp_pa
     assert "~/.codex/config.toml" in done.stderr
 
 
+def test_codex_reads_every_path_that_can_be_written(tmp_path: Path) -> None:
+    path = str(tmp_path / 'é \U0001f680 \\ " \x7f \n')
+    found = tomllib.loads(setup_for("codex", ["--root", path]).text)
+    assert found["mcp_servers"]["trackside"]["args"][-1] == path
+
+
 @pytest.mark.parametrize("client", ["claude-code", "vscode"])
 def test_what_is_printed_starts_a_server(trackside: Trackside, tmp_path: Path, client: str) -> None:
     printed = json.loads(trackside("mcp", "--print-config", client, "--json").stdout)

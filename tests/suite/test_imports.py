@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from trackside.suite.imports import Reader
 
 
@@ -89,3 +91,18 @@ def test_a_file_with_null_bytes_is_broken_and_no_crash(tmp_path: Path) -> None:
     broken = Reader(tmp_path).closure((tmp_path / "work.py",)).broken
     assert broken is not None
     assert broken.startswith("work.py")
+
+
+def test_what_lies_on_the_import_path_is_followed_and_what_is_installed_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, installed = tmp_path / "python", tmp_path / "user" / "site-packages"
+    for folder, name in ((own, "ops"), (installed, "library")):
+        folder.mkdir(parents=True)
+        (folder / f"{name}.py").write_text("x = 1\n")
+        monkeypatch.syspath_prepend(folder)
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    (suite / "fused.py").write_text("import library\nimport ops\n")
+    found = Reader(suite).closure((suite / "fused.py",)).files
+    assert found == {suite / "fused.py", own / "ops.py"}

@@ -99,7 +99,7 @@ def _print_config(client: str, roots: list[Path], allow_exec: bool, as_json: boo
             {"schema": "trackside.mcp-setup/1", "client": client, "file": setup.file, "text": setup.text}
         )
         return 0
-    where = "run this once" if setup.file is None else f"put this into {setup.file}"
+    where = "run this once, in the project's folder" if setup.file is None else f"put this into {setup.file}"
     print(f"{client}: {where}", file=sys.stderr)
     if not _has_sdk():
         # The client would only say that the server does not start.
