@@ -22,9 +22,10 @@ from tests.suite.projects import BASELINE, RIGHT, WRONG, project
 from trackside.machine.facts import facts
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
+from trackside.suite.child import Child
 from trackside.suite.quiet import Quiet, lock_key
 from trackside.suite.suite_file import Entry, load_suite
-from trackside.suite.watch import Timing, WatchOptions, _exit_code, _restore, _Watch, run_watch
+from trackside.suite.watch import Timing, WatchOptions, _exit_code, _restore, _Watch, _Work, run_watch
 from trackside.suite.watch_status import Item, sentence
 from trackside.workload.supervisor import descendants
 
@@ -384,6 +385,22 @@ def test_a_held_device_keeps_only_its_own_workloads_waiting(
             assert watch._start_next()
         assert "in use" in (held.waits or "")
         assert alone.state == "not-comparable"
+    finally:
+        watch.close()
+
+
+def test_a_store_that_is_deleted_meanwhile_does_not_end_the_watch(tmp_path: Path, home: Path) -> None:
+    suite = load_suite(project(tmp_path, SUITE, base=BASELINE, fused=RIGHT))
+    options = WatchOptions(suite.path, store=home)
+    watch = _Watch(options, suite, RunStore(home), tmp_path / "gone", lambda event, status: None)
+    try:
+        watch._look()
+        (item,) = watch.status.items.values()
+        with Child(["-c", "print('{}')"]) as child:
+            ended = child.wait(60)
+            assert ended is not None
+            watch._harvest(_Work(item, "checking", item.digest, child), ended)
+        assert item.state == "error"
     finally:
         watch.close()
 

@@ -382,8 +382,10 @@ class _Watch:
                 "at": _now(),
                 "seconds": round(seconds, 1),
             }
-            for left in self._scratch.iterdir():
-                shutil.rmtree(left, ignore_errors=True)
+            # Whoever deletes the store while it is watched loses what is in it, and no more.
+            with contextlib.suppress(FileNotFoundError):
+                for left in self._scratch.iterdir():
+                    shutil.rmtree(left, ignore_errors=True)
             self._event("checked", item.line, item)
             return
         if item.entry.mode == "baseline":
