@@ -482,3 +482,32 @@ def test_a_reason_becomes_a_sentence_about_a_row() -> None:
     assert sentence([reason]) == "output differs on row 3 (out['y'][3, 12]: expected 1.5, found -2.5)"
     assert sentence(["worker-survives: the candidate raised"]) == "worker-survives: the candidate raised"
     assert sentence([]) == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "line"),
+    [
+        ("slower", "failed", "c.py: right, slower 0.551× [0.538, 0.564], claim `faster` FAILS"),
+        (
+            "not-comparable",
+            "not-comparable",
+            "c.py: not-comparable, baseline-undisturbed: 862 µs, 653 µs alone",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_told_with_its_reason_and_without_a_figure(
+    verdict: str, status: str, line: str
+) -> None:
+    timing = {
+        "digest": "d",
+        "verdict": verdict,
+        "status": status,
+        "claim": "faster",
+        "change": {"ratio": 0.551, "low": 0.538, "high": 0.564},
+        "reasons": ["baseline-undisturbed: 862 µs, 653 µs alone"],
+    }
+    right = {"digest": "d", "verdict": "right", "reasons": []}
+    item = Item(
+        Entry("a", "baseline", Path("b.py"), Path("c.py")), digest="d", correctness=right, timing=timing
+    )
+    assert item.line == line
