@@ -1,5 +1,6 @@
 """Which files an entry depends on."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,13 @@ def test_a_half_written_file_is_broken_with_its_line(tmp_path: Path) -> None:
     assert reader.closure(start).broken is None
     (tmp_path / "work.py").unlink()
     assert reader.closure(start).broken == "work.py is missing"
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_broken_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fused.py")
+    closure = Reader(tmp_path).closure((tmp_path / "fused.py",))
+    assert closure.broken == "fused.py is no ordinary file"
 
 
 def test_a_file_with_null_bytes_is_broken_and_no_crash(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 __all__ = ["Closure", "Reader"]
@@ -95,6 +96,9 @@ class Reader:
             known = self._seen.get(path)
             if known is not None and known.stamp == stamp:
                 return known
+            if not S_ISREG(stat.st_mode):
+                # Reading a pipe waits for ever, and a device has no end.
+                return _File((), "unreadable", f"{path.name} is no ordinary file", (), ())
             if stat.st_size > _MAX_BYTES:
                 # Data: its size and time stand for its bytes.
                 return self._keep(path, _File(stamp, repr(stamp[:2]), None, (), ()))
