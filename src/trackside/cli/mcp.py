@@ -17,6 +17,9 @@ __all__ = ["app"]
 app = verb_app()
 
 _INSTALL = "pip install 'trackside[mcp]', or '.[mcp]' in a checkout"
+_TO_A_PERSON = """\
+serving MCP on stdin and stdout: an assistant starts this by itself, not a person
+set one up: trackside mcp --print-config claude-code (or cursor, codex, vscode); Ctrl-C ends this"""
 
 
 @app.command()
@@ -80,6 +83,9 @@ def mcp(
     else:
         from trackside.mcp_server.stdio import serve_stdio
 
+        if sys.stdin.isatty():
+            # A person typed it, and would wait for something to happen.
+            print(_TO_A_PERSON, file=sys.stderr, flush=True)
         serve_stdio(scope)
     return 0
 
