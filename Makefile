@@ -37,6 +37,7 @@ demo: $(STAMP)  ## an honest candidate and one that cheats; what the machine can
 	$(BIN)/trackside profile examples/slow_training/train.py
 	@echo; echo "All of this is for your coding assistant too. To connect one (cursor, codex and vscode likewise):"
 	$(BIN)/trackside mcp --print-config claude-code
+	@echo "It may look then. With --allow-exec in that line too it may also measure, profile and compare: docs/mcp.md"
 
 # One process more than the two cores that it is made for: most tests wait for processes of their own.
 test: $(STAMP)  ## the tests that need no GPU and no patience

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import shlex
 import subprocess
@@ -52,6 +54,12 @@ def test_codex_is_set_up_by_a_table_of_its_settings(trackside: Trackside, tmp_pa
     assert _own([server["command"], *server["args"]])
     assert server["args"][-3:] == ["--root", str(folder), "--allow-exec"]
     assert "~/.codex/config.toml" in done.stderr
+
+
+def test_codex_reads_every_path_that_can_be_written(tmp_path: Path) -> None:
+    path = str(tmp_path / 'é \U0001f680 \\ " \x7f \n')
+    found = tomllib.loads(setup_for("codex", ["--root", path]).text)
+    assert found["mcp_servers"]["trackside"]["args"][-1] == path
 
 
 @pytest.mark.parametrize("client", ["claude-code", "vscode"])
@@ -135,3 +143,22 @@ def test_a_set_up_for_http_is_refused_instead_of_printed_without_it(
     done = trackside("mcp", "--print-config", "codex", *option)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"found --print-config with {option[0]}" in done.stderr
+
+
+def test_a_person_who_types_it_is_told_what_it_is_for(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "trackside", "mcp"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(theirs)
+        try:
+            assert process.stderr is not None
+            assert "serving MCP on stdin and stdout" in process.stderr.readline()
+            assert "--print-config claude-code" in process.stderr.readline()
+            process.terminate()
+            # On stdout there is the protocol alone, all the same.
+            assert process.communicate(timeout=60)[0] == ""
+        finally:
+            process.kill()
+            os.close(ours)

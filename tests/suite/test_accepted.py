@@ -173,7 +173,18 @@ def test_a_file_that_makes_no_sense_is_refused_and_not_taken_for_an_empty_one(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("mean", -1.3), ("ratio", 0.2), ("low", 9.0), ("high", 0.0), ("ratio", -1.0)]
+    ("name", "value"),
+    [
+        ("mean", -1.3),
+        ("ratio", 0.2),
+        ("low", 9.0),
+        ("low", 0.5),
+        ("high", 0.0),
+        ("high", 9.0),
+        ("ratio", -1.0),
+        ("standard_error", 0.5),
+        ("pairs", 60),
+    ],
 )
 def test_a_file_whose_numbers_contradict_each_other_is_refused(
     tmp_path: Path, name: str, value: float

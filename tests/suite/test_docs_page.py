@@ -43,6 +43,18 @@ def test_the_error_that_is_shown_is_what_is_said(tmp_path: Path) -> None:
     assert f"error: {caught.value.message}\nremedy: {caught.value.remedy}" in PAGE.read_text()
 
 
+def test_the_workflow_uploads_what_lies_in_a_hidden_folder() -> None:
+    workflow: dict[Any, Any] = yaml.safe_load(block("yaml"))
+    (upload,) = [
+        step["with"]
+        for step in workflow["jobs"]["check"]["steps"]
+        if str(step.get("uses")).startswith("actions/upload-artifact@")
+    ]
+    hidden = any(part.startswith(".") for path in upload["path"].split() for part in Path(path).parts)
+    # From 4.4 on, that action leaves them out unless it is told otherwise.
+    assert upload["include-hidden-files"] is hidden is True
+
+
 @pytest.mark.parametrize(("ended", "wanted"), [(0, 0), (1, 1), (2, 2), (3, 0), (4, 0)])
 def test_the_workflow_passes_on_what_is_a_failure(tmp_path: Path, ended: int, wanted: int) -> None:
     workflow: dict[Any, Any] = yaml.safe_load(block("yaml"))

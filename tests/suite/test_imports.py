@@ -1,6 +1,9 @@
 """Which files an entry depends on."""
 
+import os
 from pathlib import Path
+
+import pytest
 
 from trackside.suite.imports import Reader
 
@@ -84,8 +87,30 @@ def test_a_half_written_file_is_broken_with_its_line(tmp_path: Path) -> None:
     assert reader.closure(start).broken == "work.py is missing"
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_is_broken_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fused.py")
+    closure = Reader(tmp_path).closure((tmp_path / "fused.py",))
+    assert closure.broken == "fused.py is no ordinary file"
+
+
 def test_a_file_with_null_bytes_is_broken_and_no_crash(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_bytes(b"x = 1\0\n")
     broken = Reader(tmp_path).closure((tmp_path / "work.py",)).broken
     assert broken is not None
     assert broken.startswith("work.py")
+
+
+def test_what_lies_on_the_import_path_is_followed_and_what_is_installed_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, installed = tmp_path / "python", tmp_path / "user" / "site-packages"
+    for folder, name in ((own, "ops"), (installed, "library")):
+        folder.mkdir(parents=True)
+        (folder / f"{name}.py").write_text("x = 1\n")
+        monkeypatch.syspath_prepend(folder)
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    (suite / "fused.py").write_text("import library\nimport ops\n")
+    found = Reader(suite).closure((suite / "fused.py",)).files
+    assert found == {suite / "fused.py", own / "ops.py"}

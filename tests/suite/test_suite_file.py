@@ -1,5 +1,6 @@
 """A suite file: what it gives, and what is said of its errors."""
 
+import os
 from pathlib import Path
 
 import orjson
@@ -130,6 +131,17 @@ def test_a_delta_that_no_accepted_record_can_tell_is_refused(
     assert error.message.startswith(f"trackside.toml:{line}: ")
     for word in words:
         assert word in error.message + error.remedy
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_could_be_read_for_ever_is_refused_by_line(tmp_path: Path, kind: str) -> None:
+    suite = project(tmp_path, SUITE, base=BASELINE, new=RIGHT)
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "other.py")
+    else:
+        (tmp_path / "other.py").symlink_to("/dev/zero")
+    with pytest.raises(TracksideError, match=r"trackside.toml:8: found other.py .*a pipe or a device"):
+        load_suite(suite)
 
 
 def test_a_delta_of_a_candidate_may_be_small(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from tests.suite.projects import BASELINE, RIGHT, WRONG, project
 from trackside.machine.facts import facts
 from trackside.store.lock import DeviceLock
 from trackside.store.runs import RunStore
+from trackside.suite.child import Child
 from trackside.suite.quiet import Quiet, lock_key
 from trackside.suite.suite_file import Entry, load_suite
-from trackside.suite.watch import Timing, WatchOptions, _exit_code, _Watch, run_watch
+from trackside.suite.watch import Timing, WatchOptions, _exit_code, _restore, _Watch, _Work, run_watch
 from trackside.suite.watch_status import Item, sentence
 from trackside.workload.supervisor import descendants
 
@@ -140,12 +141,64 @@ def test_once_evaluates_what_is_stale_and_only_that(trackside: Trackside, tmp_pa
     again = trackside("watch", "--once", "--timing", "never")
     assert again.returncode == 1
     assert "checking" not in again.stdout
+    # What decided the exit code is said all the same.
+    assert "known: fused.py: rejected, output differs on row 3" in again.stdout
     # Of the kernel's and the clock's, both see a change of what is imported; here none ran meanwhile.
     (tmp_path / "fused.py").write_text("import helper\nrun = helper.run\n")
     (tmp_path / "helper.py").write_text("def run(x):\n    return missing\n")
     broken = trackside("watch", "--once", "--timing", "never", "--polling")
     assert broken.returncode == 1
     assert "checking" in broken.stdout
+
+
+@pytest.mark.slow
+def test_what_could_not_be_used_is_tried_again_by_the_next_watch(
+    trackside: Trackside, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(tmp_path, SUITE, base=BASELINE, fused="from soft import run\n")
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "soft.py").write_text(RIGHT)
+    first = trackside("watch", "--once", "--timing", "never")
+    assert first.returncode == 1
+    assert "import of `soft`" in first.stdout
+    # Nothing of the workload's own changed: it is as if the module was installed meanwhile.
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert trackside("watch", "--once", "--timing", "never").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        ({"verdict": "right", "reasons": []}, True),
+        ({"verdict": "rejected", "reasons": ["output-matches-oracle: call 1"]}, True),
+        ({"verdict": "rejected", "reasons": ["worker-survives: killed by signal 9"]}, False),
+        ({"verdict": "error", "reasons": ["memory: found 1 GB"]}, False),
+    ],
+)
+def test_only_what_a_candidate_itself_decides_is_remembered(found: dict[str, Any], kept: bool) -> None:
+    item = Item(Entry("a", "baseline", Path("b.py"), Path("c.py")))
+    _restore(item, {"correctness": {"digest": "d", **found}})
+    assert (item.correctness is not None) is kept
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_newer_change_does_not_wait_for_a_candidate_that_hangs(
+    watch: Callable[..., Watch], tmp_path: Path, home: Path
+) -> None:
+    project(tmp_path, MORE, base=BASELINE, fused="import time\ntime.sleep(600)\n" + RIGHT, other=RIGHT)
+    running = watch("--timing", "never")
+    running.next("checked", "other")
+    running.next("checking", "softmax")
+    running.replace("other", WRONG)
+    assert "a newer change waits" in running.next("cancelled", "softmax")["line"]
+    assert running.next("checked")["line"].startswith("other.py: rejected, output differs on row 3")
+    # It is not forgotten, and nothing newer is there to end it again.
+    running.next("checking", "softmax")
+    code, family = running.end()
+    assert code == 0
+    until(lambda: gone(family), "the end of everything", 20)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +252,9 @@ def test_imports_suites_and_hundreds_of_files_are_followed(
     assert checking["name"] in ("softmax", "other")
     # An error in the suite keeps the old one; then it shrinks.
     (tmp_path / "trackside.toml").write_text(MORE.replace("budget = 5", "budgot = 5"))
-    assert "trackside.toml:2" in running.next("suite-error")["line"]
+    said = running.next("suite-error")["line"]
+    assert "trackside.toml:2" in said
+    assert "did you mean `budget`?" in said
     assert "budgot" in status(home)["error"]
     (tmp_path / "trackside.toml").write_text(SUITE)
     running.next("suite")
@@ -334,6 +389,22 @@ def test_a_held_device_keeps_only_its_own_workloads_waiting(
         watch.close()
 
 
+def test_a_store_that_is_deleted_meanwhile_does_not_end_the_watch(tmp_path: Path, home: Path) -> None:
+    suite = load_suite(project(tmp_path, SUITE, base=BASELINE, fused=RIGHT))
+    options = WatchOptions(suite.path, store=home)
+    watch = _Watch(options, suite, RunStore(home), tmp_path / "gone", lambda event, status: None)
+    try:
+        watch._look()
+        (item,) = watch.status.items.values()
+        with Child(["-c", "print('{}')"]) as child:
+            ended = child.wait(60)
+            assert ended is not None
+            watch._harvest(_Work(item, "checking", item.digest, child), ended)
+        assert item.state == "error"
+    finally:
+        watch.close()
+
+
 def test_two_workloads_of_one_file_are_told_apart(tmp_path: Path, home: Path) -> None:
     suite = SUITE + MORE.removeprefix(SUITE).replace("other.py", "fused.py")
     project(tmp_path, suite, base=BASELINE, fused=RIGHT)
@@ -411,3 +482,32 @@ def test_a_reason_becomes_a_sentence_about_a_row() -> None:
     assert sentence([reason]) == "output differs on row 3 (out['y'][3, 12]: expected 1.5, found -2.5)"
     assert sentence(["worker-survives: the candidate raised"]) == "worker-survives: the candidate raised"
     assert sentence([]) == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "line"),
+    [
+        ("slower", "failed", "c.py: right, slower 0.551× [0.538, 0.564], claim `faster` FAILS"),
+        (
+            "not-comparable",
+            "not-comparable",
+            "c.py: not-comparable, baseline-undisturbed: 862 µs, 653 µs alone",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_told_with_its_reason_and_without_a_figure(
+    verdict: str, status: str, line: str
+) -> None:
+    timing = {
+        "digest": "d",
+        "verdict": verdict,
+        "status": status,
+        "claim": "faster",
+        "change": {"ratio": 0.551, "low": 0.538, "high": 0.564},
+        "reasons": ["baseline-undisturbed: 862 µs, 653 µs alone"],
+    }
+    right = {"digest": "d", "verdict": "right", "reasons": []}
+    item = Item(
+        Entry("a", "baseline", Path("b.py"), Path("c.py")), digest="d", correctness=right, timing=timing
+    )
+    assert item.line == line

@@ -17,6 +17,9 @@ __all__ = ["app"]
 app = verb_app()
 
 _INSTALL = "pip install 'trackside[mcp]', or '.[mcp]' in a checkout"
+_TO_A_PERSON = """\
+serving MCP on stdin and stdout: an assistant starts this by itself, not a person
+set one up: trackside mcp --print-config claude-code (or cursor, codex, vscode); Ctrl-C ends this"""
 
 
 @app.command()
@@ -80,6 +83,9 @@ def mcp(
     else:
         from trackside.mcp_server.stdio import serve_stdio
 
+        if sys.stdin.isatty():
+            # A person typed it, and would wait for something to happen.
+            print(_TO_A_PERSON, file=sys.stderr, flush=True)
         serve_stdio(scope)
     return 0
 
@@ -99,7 +105,7 @@ def _print_config(client: str, roots: list[Path], allow_exec: bool, as_json: boo
             {"schema": "trackside.mcp-setup/1", "client": client, "file": setup.file, "text": setup.text}
         )
         return 0
-    where = "run this once" if setup.file is None else f"put this into {setup.file}"
+    where = "run this once, in the project's folder" if setup.file is None else f"put this into {setup.file}"
     print(f"{client}: {where}", file=sys.stderr)
     if not _has_sdk():
         # The client would only say that the server does not start.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -41,14 +42,19 @@ def setup_for(client: str, options: Sequence[str] = (), has_root: bool = False) 
     if client == "claude-code":
         return Setup(client, None, shlex.join(["claude", "mcp", "add", "trackside", "--", program, *words]))
     if client == "codex":
-        # JSON's strings and arrays of strings are TOML's too.
-        lines = ["[mcp_servers.trackside]", f"command = {json.dumps(program)}", f"args = {json.dumps(words)}"]
+        lines = ["[mcp_servers.trackside]", f"command = {_toml(program)}", f"args = {_toml(words)}"]
         return Setup(client, "~/.codex/config.toml", "\n".join(lines))
     if client == "cursor":
         document = {"mcpServers": {"trackside": {"command": program, "args": words}}}
         return Setup(client, ".cursor/mcp.json", json.dumps(document, indent=2))
     document = {"servers": {"trackside": {"type": "stdio", "command": program, "args": words}}}
     return Setup(client, ".vscode/mcp.json", json.dumps(document, indent=2))
+
+
+def _toml(value: str | list[str]) -> str:
+    """As JSON, whose strings and arrays of them are TOML's too; but TOML knows no pairs of surrogates."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
 def _program() -> list[str]:

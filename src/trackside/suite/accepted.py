@@ -160,9 +160,13 @@ def _is_whole(entry: Any) -> bool:
 
 
 def _agrees(shape: Mapping[str, Any]) -> bool:
-    """Whether the ratio that a person reads in a review is the one that decides."""
-    shown = [math.log(shape[name]) for name in ("low", "ratio", "high")]
-    return shown == sorted(shown) and math.isclose(shown[1], shape["mean"], rel_tol=1e-6, abs_tol=1e-6)
+    """Whether what a person reads in a review, ratio and interval, is what decides."""
+    mean, pairs = shape["mean"], shape["pairs"]
+    half = t_quantile((1 + _SHOWN) / 2, min(pairs - 1, _MOST_FREEDOM)) * shape["standard_error"]
+    return all(
+        math.isclose(math.log(shape[name]), wanted, rel_tol=1e-6, abs_tol=1e-6)
+        for name, wanted in (("low", mean - half), ("ratio", mean), ("high", mean + half))
+    )
 
 
 def accept(entry: Entry, pace: Pace, machine: Mapping[str, Any], reference: str) -> dict[str, Any]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import Final
 
 __all__ = ["Closure", "Reader"]
@@ -21,6 +23,8 @@ _MAX_FILES: Final = 1000
 _MAX_BYTES: Final = 16 << 20
 # Of a task folder of GPU MODE: what is part of the task.
 _TASK_SUFFIXES: Final = (".py", ".yml", ".yaml")
+# Below a home folder too (`pip install --user`), with thousands of files that nobody edits.
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,13 @@ class Reader:
     """Reads closures, and remembers the files that have not changed since.
 
     Args:
-        root: the suite's folder; modules are looked for beside the importing file, here, and in `src` below.
+        root: the suite's folder; modules are looked for beside the importing file, here, in `src` below, and
+            where Python looks for what is not installed into its own folders.
     """
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
+        self._places = tuple(dict.fromkeys((self._root, self._root / "src", *_import_path())))
         self._seen: dict[Path, _File] = {}
 
     def closure(self, starts: tuple[Path, ...]) -> Closure:
@@ -90,6 +96,9 @@ class Reader:
             known = self._seen.get(path)
             if known is not None and known.stamp == stamp:
                 return known
+            if not S_ISREG(stat.st_mode):
+                # Reading a pipe waits for ever, and a device has no end.
+                return _File((), "unreadable", f"{path.name} is no ordinary file", (), ())
             if stat.st_size > _MAX_BYTES:
                 # Data: its size and time stand for its bytes.
                 return self._keep(path, _File(stamp, repr(stamp[:2]), None, (), ()))
@@ -125,11 +134,24 @@ class Reader:
                     base = base.parent
                 yield from _modules(base, parts)
                 continue
-            for folder in (path.parent, self._root, self._root / "src"):
+            for folder in (path.parent, *self._places):
                 found = list(_modules(folder, parts))
                 if found:
                     yield from found
                     break
+
+
+def _import_path() -> list[Path]:
+    """Folders of PYTHONPATH and of editable installations: what lies there is somebody's project."""
+    own = [Path(folder).resolve() for folder in (sys.prefix, sys.base_prefix)]
+    found = [Path(entry).resolve() for entry in sys.path if entry]
+    return [
+        path
+        for path in found
+        if path.is_dir()
+        and _INSTALLED.isdisjoint(path.parts)
+        and not any(path.is_relative_to(one) for one in own)
+    ]
 
 
 def _expand(start: Path) -> list[Path]:

@@ -321,6 +321,13 @@ class _Reader:
                 f"found no file {value} ({'.'.join(at)})",
                 f"paths start at the suite's folder, {self._path.parent}",
             )
+        if not (path.is_file() or path.is_dir()):
+            # Reading a pipe waits for ever, and a device has no end.
+            self._fail(
+                self._line(at),
+                f"found {value} ({'.'.join(at)}), which is a pipe or a device",
+                "a Python file, or a task folder",
+            )
         return path
 
     def _table(self, at: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import hashlib
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +49,9 @@ Tell = Callable[[dict[str, Any], Status], None]
 
 _UNTIMED: Final = "checks only: nothing was timed"
 SCRATCH_FOLDER: Final = "watch/scratch"
+# A check takes three to six seconds on two cores. One that takes longer compiles or hangs, and its time-out
+# is of minutes: whoever changes another file meanwhile is not kept waiting for it.
+_LONG_CHECK_S: Final = 10.0
 # How long one wait for changes lasts: a child's end is noticed within it.
 _STEP_S: Final = 0.1
 
@@ -151,11 +154,18 @@ class _Watch:
         self._event("watching", f"{count} workload(s) of {self._suite.path.name}, by {self.status.how}")
         self._look()
         self._looked = True
+        for item in self.status.items.values():
+            # What need not be evaluated again is said as well: it decides the exit code.
+            if item.checked and not item.broken:
+                self._event("known", item.line, item)
         while True:
             if self._work is not None:
                 ended = self._work.child.ended()
                 if ended is not None:
                     self._harvest(self._work, ended)
+                    continue
+                if self._is_overtaken(self._work):
+                    self._cancel("a newer change waits for its check")
                     continue
             elif not self._start_next() and self._options.once and not self._waiting():
                 return
@@ -240,9 +250,10 @@ class _Watch:
             suite = load_suite(self._suite.path)
             chosen(suite, self._options.only)
         except TracksideError as error:
-            if error.message != self.status.error:
-                self.status.error = error.message
-                self._event("suite-error", f"{error.message}; the suite as it was is kept")
+            told = f"{error.message} ({error.remedy})"
+            if told != self.status.error:
+                self.status.error = told
+                self._event("suite-error", f"{told}; the suite as it was is kept")
             return
         self.status.error = None
         self._adopt(suite)
@@ -296,6 +307,18 @@ class _Watch:
             if item.right and not item.timed and not item.broken and self._start_timing(item):
                 return True
         return False
+
+    def _is_overtaken(self, work: _Work) -> bool:
+        """Whether a check that takes long keeps a newer change waiting, which could begin now."""
+        if work.stage != "checking" or work.child.seconds < _LONG_CHECK_S:
+            return False
+        device = work.item.entry.device
+        return any(
+            # Its own device is held by the check itself.
+            item.entry.kind == "cpu" or item.entry.device == device or holder(item.entry.device) is None
+            for item in self.status.items.values()
+            if item.turn > work.item.turn and not item.checked and not item.broken
+        )
 
     def _start_timing(self, item: Item) -> bool:
         try:
@@ -359,8 +382,10 @@ class _Watch:
                 "at": _now(),
                 "seconds": round(seconds, 1),
             }
-            for left in self._scratch.iterdir():
-                shutil.rmtree(left, ignore_errors=True)
+            # Whoever deletes the store while it is watched loses what is in it, and no more.
+            with contextlib.suppress(FileNotFoundError):
+                for left in self._scratch.iterdir():
+                    shutil.rmtree(left, ignore_errors=True)
             self._event("checked", item.line, item)
             return
         if item.entry.mode == "baseline":
@@ -399,8 +424,15 @@ def _restore(item: Item, left: dict[str, Any]) -> None:
         wanted = ("digest", "verdict", "reasons") + (
             ("status", "change", "claim") if name == "timing" else ()
         )
-        if isinstance(found, dict) and all(key in found for key in wanted):
+        if isinstance(found, dict) and all(key in found for key in wanted) and not _may_pass(found):
             setattr(item, name, found)
+
+
+def _may_pass(found: Mapping[str, Any]) -> bool:
+    """Whether a result may be of that day alone: a module that was not installed, no memory left, a kill."""
+    if "error" in (found["verdict"], found.get("status")):
+        return True
+    return any(str(reason).startswith("worker-survives:") for reason in found["reasons"])
 
 
 def _now() -> str:

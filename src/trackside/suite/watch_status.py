@@ -133,7 +133,8 @@ def _told(item: Item) -> str:
     if item.timing is None or not item.timed:
         return "right" + (f", timing waits: {item.waits}" if item.waits else "")
     change, verdict = item.timing["change"], item.timing["verdict"] or item.timing["status"]
-    if change is None or verdict == "rejected":
+    # Of the last two no figure holds, even where there is one.
+    if change is None or verdict in ("rejected", "not-comparable"):
         return f"{verdict}, {sentence(item.timing['reasons'])}"
     interval = f"{change['ratio']:.3f}× [{change['low']:.3f}, {change['high']:.3f}]"
     claim = item.timing["claim"]
