@@ -32,3 +32,13 @@ def test_dynamo_is_there_before_the_fork_where_a_file_has_an_optimizer(
     candidate.write_text(WORKLOAD.replace("REMARK", remark))
     record = run_trial(Options(baseline, candidate, checks_only=True, store=tmp_path / "store"))
     assert not [check for check in record.checks if check.status == "fail"]
+
+
+def test_temporary_files_are_a_worker_s_own_whatever_was_imported_before_the_fork(tmp_path: Path) -> None:
+    """Dynamo asks for their folder when it is imported, and torch.compile makes some."""
+    baseline, candidate = tmp_path / "baseline.py", tmp_path / "candidate.py"
+    baseline.write_text(WORKLOAD.replace("REMARK", "None").replace("int(FOUND)", "1"))
+    wanted = "import tempfile\n\ntempfile.TemporaryFile().close()\n"
+    candidate.write_text(wanted + WORKLOAD.replace("REMARK", "torch.optim.AdamW"))
+    record = run_trial(Options(baseline, candidate, checks_only=True, store=tmp_path / "store"))
+    assert not [check for check in record.checks if check.status == "fail"]

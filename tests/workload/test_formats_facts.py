@@ -1,6 +1,7 @@
 """What the judge learns of a file without running it, and how it says what is wrong."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,11 @@ def test_a_syntax_error_is_given_with_its_line(write) -> None:
 def test_a_file_that_is_not_python_is_refused(write) -> None:
     assert "not a .py file" in refused(write("{}", "notebook.ipynb")).message
     assert refused(write("x = '\0'")).kind == "workload"
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    assert "no ordinary file" in refused(tmp_path / "pipe.py").message
 
 
 def test_a_missing_run_is_explained_by_the_function_that_was_meant(write) -> None:

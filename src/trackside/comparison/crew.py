@@ -47,7 +47,7 @@ class Crew:
 
 def _brings_dynamo(path: Path) -> bool:
     """Whether a file, or one of its folder, seems to need Dynamo; where one does unseen, it takes longer."""
-    files = [path] if path.is_file() else path.glob("*.py")
+    files = [path] if path.is_file() else [file for file in path.glob("*.py") if file.is_file()]
     return any(_BRINGS_DYNAMO.search(file.read_bytes()) for file in files)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ __all__ = [
     "compare",
     "first_of",
     "number_excused",
+    "out_of_reach",
     "same_bits",
     "unexcused",
 ]
@@ -43,6 +45,11 @@ _SOME, _TIMES = 8, 8
 # Exact ties among random floats, where arithmetic need not be exact: rounding to one of 256 steps between a
 # row's least and largest gave 10 in 100 million. A grid gives thousands of times as many.
 _CHANCE_TIES = 2.0**-17
+# What bfloat16 rounds is off by so many of float32's ulps.
+_NARROWEST_ULPS = 2.0**16
+# Draws at each distance, and what part of those that differ may be out of their reach, for an element may be
+# turned by the one draw in hundreds; two counts this part apart are not the same count rounded otherwise.
+_FURTHER_DRAWS, _FAR = 4, 0.25
 # A mask that rounding alone decides in more than this share of its elements shows nothing.
 _MOST_TURNED = 0.25
 
@@ -294,6 +301,42 @@ def number_excused(
         if low <= mine <= high:
             return True
     return False
+
+
+def out_of_reach(base: Any, wanted: Any, beside: Beside) -> bool:
+    """Whether integers of the baseline's come of a narrow type itself, and not of numbers that it rounds.
+
+    `x.half().isinf()` is never true in the oracle, which computes in a wide type. Where rounding turns an
+    integer, the oracle gives the same on inputs beside, as far off as the narrowest type is. Of indices
+    nothing is said: which of many equals comes first is chance.
+    """
+    if not isinstance(base, torch.Tensor) or not isinstance(wanted, torch.Tensor) or not base.ndim:
+        mine, its = _whole(base), _whole(wanted)
+        if mine is None or its is None or abs(mine - its) <= _FAR * max(abs(mine), abs(its)):
+            return False
+        known = [its, *(value for other in _further(beside) if (value := _whole(other)) is not None)]
+        return len(known) > 1 and not min(known) <= mine <= max(known)
+    if base.dtype == torch.int64 or base.shape != wanted.shape:
+        return False
+    differs = base != wanted
+    if int(differs.sum()) <= _SOME:
+        return False
+    reached, drawn = torch.zeros_like(differs), 0
+    for other in _further(beside):
+        reached |= other == base
+        drawn += 1
+        if torch.equal(reached & differs, differs):
+            break
+    left = int((differs & ~reached).sum())
+    return drawn > 0 and left > max(_SOME, _FAR * int(differs.sum()))
+
+
+def _further(beside: Beside) -> Iterator[Any]:
+    """The oracle's on inputs ever further off, up to what the narrowest type is off."""
+    ulps, furthest = beside.ulps[0], beside.widest or _NARROWEST_ULPS
+    while ulps <= furthest and not beside.late():
+        yield from _drawn(partial(beside.moved, ulps), _FURTHER_DRAWS)
+        ulps *= 4
 
 
 def _drawn(draw: Callable[[], Any], times: int) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,13 @@ class Options:
             raise TracksideError("usage", f"found --metric {self.metric}", "needed: device or wall")
         if self.threads is not None and self.threads < 1:
             raise TracksideError("usage", f"found --threads {self.threads}", "needed: 1 or more")
+        cores = len(os.sched_getaffinity(0))
+        if self.threads is not None and self.threads > cores:
+            raise TracksideError(
+                "usage",
+                f"found --threads {self.threads}, and {cores} cores that this process may use",
+                f"needed: at most {cores}; more would wait for each other",
+            )
         check_common(self.claim, self.budget, self.delta, self.pairs, self.build_timeout)
 
     def to_record(self) -> dict[str, Any]:

@@ -432,6 +432,21 @@ class _Reference:
             results.append({"path": path, **row, "late": beside.late()})
         return {"leaves": results}
 
+    def _op_out_of_reach(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which of a baseline call's integers are what no numbers beside the inputs give in a wide type."""
+        made, seed = self._sets[request["set"]], request["seed"]
+        answer, earlier = self._answer(request["set"], seed), self._before(request["set"])
+        found = []
+        for fact in request["leaves"]:
+            path, base = fact["path"], self._exchange.leaf(request["call"], fact)
+            wanted = answer[path]
+            if isinstance(wanted, torch.Tensor) and isinstance(base, torch.Tensor):
+                wanted = wanted.to(base.dtype)
+            beside = near_ties.beside(self._oracle, path, wanted, made, seed, earlier)
+            if matching.out_of_reach(base, wanted, beside):
+                found.append(path)
+        return {"paths": found}
+
     def _ties_orders(self, request: dict[str, Any]) -> bool:
         """Whether a probe makes scores equal that its sample does not: either order of them is right then."""
         probe, sample = (

@@ -37,6 +37,7 @@ LATE = 0.05
 _OF_THE_CALLER = ("in:", "exchange memory")
 # Baseline calls after which its error per bin is known well enough; each costs as much as a check.
 _ENOUGH_LEARNED = 12
+_ITS_OWN = "the baseline's own output"
 # Beyond this rms error the baseline does not compute what its oracle says, in any precision.
 BROKEN = 0.05
 # Beyond this a float32 baseline visibly runs in a narrower type (TF32 makes about 3e-4).
@@ -56,6 +57,8 @@ class Study:
     whole_bins: dict[str, Bins] = field(default_factory=dict)
     """The same with them."""
     nonfinite: set[str] = field(default_factory=set)
+    narrowed: dict[str, str] = field(default_factory=dict)
+    """Outputs of which the oracle knows nothing: it computes in a wide type what was meant to be narrow."""
     oracle: dict[str, Any] = field(default_factory=dict)
     random: bool = False
     """Whether the baseline's own output is what is expected: it draws, or runs in no wider arithmetic."""
@@ -177,7 +180,7 @@ def extend_contract(bench: Bench, study: Study, standard: Call, inputs: Sequence
     study.leaves += standard.leaves
     # What is known of the baseline's accuracy lacks these, and an error that nothing is known of is no error.
     study.learned = 0
-    learn(bench, study, standard)
+    _take_in(bench, study, standard)
     _judge_baseline(bench.ledger, study)
 
 
@@ -222,7 +225,12 @@ def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
     _choose_oracle(bench, study, first, seed)
     _learn_condition(bench, study, first, seed)
     for call in calls[:2]:
-        learn(bench, study, call)
+        _take_in(bench, study, call)
+    if study.narrowed and study.declared is not None:
+        _expect_the_baselines_own(bench, study, first, seed)
+        for call in calls[:2]:
+            call.errors = None
+            _take_in(bench, study, call)
     _judge_baseline(bench.ledger, study)
     study.run_ns = min(call.ns for call in calls)
     bench.forget(slots)
@@ -272,7 +280,7 @@ def _choose_oracle(bench: Bench, study: Study, first: int, seed: int) -> None:
             "random operators: the baseline's output under the same seed is what is expected",
         )
         return
-    study.oracle = {"kind": "the baseline's own output"}
+    study.oracle = {"kind": _ITS_OWN}
     notes = "; ".join(proof["notes"]) or "no reason given"
     if study.unrepeated:
         notes += f"; on the same inputs and seed {study.unrepeated['path']} differs from call to call"
@@ -286,6 +294,20 @@ def _choose_oracle(bench: Bench, study: Study, first: int, seed: int) -> None:
             "oracle-available",
             f"checked against the baseline's own output under the declared tolerance ({notes})",
         )
+
+
+def _expect_the_baselines_own(bench: Bench, study: Study, first: int, seed: int) -> None:
+    """In place of an oracle that knows nothing of some output; what was learnt from it is forgotten."""
+    why = next(iter(study.narrowed.values()))
+    study.random, study.oracle, study.learned = True, {"kind": _ITS_OWN}, 0
+    for learnt in (study.bins, study.whole_bins, study.nonfinite, study.narrowed):
+        learnt.clear()
+    bench.ask("use_baseline_as_oracle")
+    _learn_condition(bench, study, first, seed)
+    bench.ledger.warned(
+        "oracle-available",
+        f"checked against the baseline's own output under the declared tolerance ({why})",
+    )
 
 
 def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
@@ -312,6 +334,13 @@ def _is_double(study: Study, path: str) -> bool:
 
 def learn(bench: Bench, study: Study, call: Call) -> None:
     """Add a baseline call's errors to what is known of its accuracy, until enough is."""
+    known = len(study.narrowed)
+    _take_in(bench, study, call)
+    if len(study.narrowed) > known:
+        _judge_baseline(bench.ledger, study)
+
+
+def _take_in(bench: Bench, study: Study, call: Call) -> None:
     if len(call.leaves) >= len(study.leaves):
         study.least_output_bytes = min(study.least_output_bytes, sum(map(bytes_held, call.leaves)))
     if study.random:
@@ -328,6 +357,26 @@ def learn(bench: Bench, study: Study, call: Call) -> None:
             tolerance.merge(study.whole_bins.setdefault(leaf["path"], {}), leaf["bins"])
             if leaf["nonfinite"]:
                 study.nonfinite.add(leaf["path"])
+    if not study.random:
+        _note_what_is_narrowed(bench, study, call)
+
+
+def _note_what_is_narrowed(bench: Bench, study: Study, call: Call) -> None:
+    """Outputs that tell what a narrow type does: a part that it loses, an overflow. The oracle has none."""
+    oracle = study.oracle["kind"]
+    differ = {leaf["path"] for leaf in bench.errors(call, bulk=True) if leaf.get("mismatches")}
+    leaves = [f for f in call.leaves if f["path"] in differ and f["path"] not in study.narrowed]
+    if leaves:
+        found = bench.ask("out_of_reach", call=call.id, set=call.set, seed=call.seed, leaves=leaves)
+        for path in found["paths"]:
+            study.narrowed[path] = (
+                f"the baseline's {path} is what no inputs beside give in its oracle ({oracle})"
+            )
+    for path, bins in study.whole_bins.items():
+        if any(row[2] for row in bins.values()) and not any(row[3] for row in bins.values()):
+            study.narrowed[path] = (
+                f"the baseline's {path} is not zero, and in its oracle ({oracle}) zero everywhere"
+            )
 
 
 def _differ_beyond_rounding(bench: Bench, one: Call, other: Call) -> bool:
@@ -357,6 +406,13 @@ def oracle_is_finite(bench: Bench, study: Study, set_id: int, seed: int, limit: 
 
 
 def _judge_baseline(ledger: Ledger, study: Study) -> None:
+    for why in study.narrowed.values():
+        ledger.failed(
+            "baseline-right",
+            f"{why}: it seems to tell what a narrow type rounds or cannot hold; declare `tolerance` in the "
+            "baseline's file, and the baseline's own output is what is expected",
+        )
+        return
     for path, bins in study.bins.items():
         error = tolerance.relative_error(study.whole_bins.get(path, bins))["rms"]
         dtype = dtype_of(study, path)

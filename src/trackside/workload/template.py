@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -89,6 +90,8 @@ def _become(request: dict[str, Any], control: int, log: int) -> None:
         os.sched_setaffinity(0, request["cpus"])
         os.chdir(request["folder"])
         os.environ.update(request["environment"])
+        # What was imported before the fork may have asked for its place already, and may not write there.
+        tempfile.tempdir = None
         isolation = sandbox.enter(
             request["readable"],
             request["writable"],

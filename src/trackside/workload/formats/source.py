@@ -87,6 +87,8 @@ def read_source(path: Path) -> Source:
             "a Python file or a GPU MODE task folder",
             "put the code to run into a .py file; it may compile and load other languages from there",
         )
+    if not path.is_file():
+        raise fault("workload", f"{path}, which is no ordinary file", "a source file", "check the path")
     try:
         size = path.stat().st_size
         if size > _MAX_BYTES:
