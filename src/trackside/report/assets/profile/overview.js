@@ -152,7 +152,7 @@ function card(finding, rank, scale) {
         el("span.title", {}, el("b", {}, finding.title),
           el("span.where", {}, finding.file !== null && finding.file !== undefined && placeLink(finding.file, finding.line),
             el("span.confidence", { "data-level": finding.confidence }, `${finding.confidence} confidence`))),
-        el("span.saves", {}, el("b", {}, percent(finding.gain.mid)), " of the step",
+        el("span.saves", {}, "saves ", el("b", {}, percent(finding.gain.mid)), " of the step",
           gainBar(finding.gain, scale),
           el("small", {}, range(finding.gain), step !== null && `, about ${ms(step * finding.gain.mid)}`))),
       body));
