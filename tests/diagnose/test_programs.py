@@ -78,7 +78,13 @@ def test_clean_programs_are_not_blamed(program: Path, evidence_of: Gathered) -> 
     assert blamed == []
 
 
-@pytest.mark.parametrize("name", ["loops_broken", pytest.param("training_broken", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "loops_broken",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("training_broken", "idioms_broken")),
+    ],
+)
 def test_names_do_not_matter(name: str, evidence_of: Gathered, tmp_path: Path) -> None:
     renamed = tmp_path / "other.py"
     tree = _Renamed().visit(ast.parse((PROGRAMS / f"{name}.py").read_text()))
@@ -114,6 +120,12 @@ class _Renamed(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.name = self._new(node.name)
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.name = self._new(node.name)
+        # What torch calls by its name keeps it.
+        self._kept |= {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
         return self.generic_visit(node)
 
 

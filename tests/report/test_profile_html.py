@@ -204,6 +204,20 @@ def test_findings_are_ranked_by_gain_and_add_up_to_less_than_their_sum(opened: P
 
 
 @needs_browser
+def test_findings_that_gain_more_together_than_alone_are_not_said_to_save_the_same(
+    browser: Browser, tmp_path: Path
+) -> None:
+    record = profile_records.gpu_training().to_dict()
+    record["together"] = {"low": 0.4, "mid": 0.6, "high": 0.7}
+    write_report(record, tmp_path / "report.html")
+    browser.size(1280, 800)
+    browser.open(tmp_path / "report.html")
+    (together,) = texts(browser, ".together p")
+    assert "Their sum would be 42 %: alone, each leaves the step waiting" in together
+    assert "some save the same time" not in together
+
+
+@needs_browser
 def test_a_card_leads_to_its_line_in_the_source(opened: Page) -> None:
     browser = opened("gpu_training")
     assert texts(browser, ".file[aria-pressed=true] .name") == ["model.py"]
