@@ -130,6 +130,28 @@ class _Renamed(ast.NodeTransformer):
 
 
 @pytest.mark.slow
+def test_turns_are_counted_where_an_operator_runs_twice_in_each(
+    evidence_of: Gathered, tmp_path: Path
+) -> None:
+    program = tmp_path / "rows.py"
+    program.write_text(
+        "import torch\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 1))\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.01, fused=True)\n"
+        "batch = torch.randn(60, 8)\n"
+        "for _ in range(22):\n"
+        "    loss = 0.0\n"
+        "    for row in batch:\n"
+        "        loss = loss + net(row.unsqueeze(0)).square().sum()\n"
+        "    optimizer.zero_grad()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    (found,) = (one for one in every_finding(evidence_of(program)).findings if one.id == "python-loop")
+    assert (found.line, found.title) == (8, "A loop in Python runs 60 turns of small operators")
+
+
+@pytest.mark.slow
 def test_a_chain_of_products_comes_with_its_diff(evidence_of: Gathered) -> None:
     found = every_finding(evidence_of(PROGRAMS / "products_broken.py"))
     (chain,) = (one for one in found.findings if one.id == "chain-order")
