@@ -48,10 +48,16 @@ def findings(path: Path) -> dict[str, Finding]:
 def test_a_training_run_whose_device_waits_is_told_to_launch_less() -> None:
     found = findings(TRACES / "train.json.gz")
     assert found["tiny-kernels"].gain.low > 0.1
-    assert "75 %" in found["tiny-kernels"].evidence[0]
+    assert "76 %" in found["tiny-kernels"].evidence[0]
     assert found["optimizer-kernels"].gain.mid > 0.02
     # The device waits for the host anyway: quicker products would gain next to nothing.
     assert found["tf32-off"].gain.mid < 0.02
+
+
+def test_a_device_is_idle_for_as_much_of_a_step_as_the_page_says_beside_a_step_that_was_held_up() -> None:
+    # The first of six steps took 10.6 ms, the others about 1.9, of which the device works 1.3.
+    found = findings(TRACES / "infer.json.gz")
+    assert "the device is idle for 34 % of the step" in found["tiny-kernels"].evidence[0]
 
 
 def test_a_replayed_graph_is_bound_by_its_products_and_not_by_the_host() -> None:

@@ -78,7 +78,13 @@ def test_clean_programs_are_not_blamed(program: Path, evidence_of: Gathered) -> 
     assert blamed == []
 
 
-@pytest.mark.parametrize("name", ["loops_broken", pytest.param("training_broken", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "loops_broken",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("training_broken", "idioms_broken")),
+    ],
+)
 def test_names_do_not_matter(name: str, evidence_of: Gathered, tmp_path: Path) -> None:
     renamed = tmp_path / "other.py"
     tree = _Renamed().visit(ast.parse((PROGRAMS / f"{name}.py").read_text()))
@@ -115,6 +121,34 @@ class _Renamed(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.name = self._new(node.name)
         return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.name = self._new(node.name)
+        # What torch calls by its name keeps it.
+        self._kept |= {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+        return self.generic_visit(node)
+
+
+@pytest.mark.slow
+def test_turns_are_counted_where_an_operator_runs_twice_in_each(
+    evidence_of: Gathered, tmp_path: Path
+) -> None:
+    program = tmp_path / "rows.py"
+    program.write_text(
+        "import torch\n"
+        "net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 1))\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.01, fused=True)\n"
+        "batch = torch.randn(60, 8)\n"
+        "for _ in range(22):\n"
+        "    loss = 0.0\n"
+        "    for row in batch:\n"
+        "        loss = loss + net(row.unsqueeze(0)).square().sum()\n"
+        "    optimizer.zero_grad()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    (found,) = (one for one in every_finding(evidence_of(program)).findings if one.id == "python-loop")
+    assert (found.line, found.title) == (8, "A loop in Python runs 60 turns of small operators")
 
 
 @pytest.mark.slow

@@ -105,6 +105,32 @@ def test_a_loop_of_products_keeps_the_matrix_behind_them(text: str, keeps: bool,
     assert found.keeps_second_factor(loop, 2) is keeps
 
 
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("y = [row @ model.w for row in x]", "x @ model.w"),
+        ("y = [row @ (w + v) for row in self.x]", "self.x @ (w + v)"),
+        ("y = [x[i] @ w[i] for i in range(9)]", "x[:9] @ w[:9]"),
+        ("y = [torch.matmul(x[i], w) for i in range(x.size(0))]", "torch.matmul(x, w)"),
+        ("y = [torch.mm(x[i], w) for i in range(len(x))]", "torch.matmul(x, w)"),
+        ("y = [x[i] @ w for i in range(2, 9)]", None),
+        ("y = [x[i + 1] @ w for i in range(9)]", None),
+        ("y = [row @ w for row in x if row.any()]", None),
+        ("y = [row @ w for row in x.unbind(1)]", None),
+        ("y = [a @ b for a, b in zip(x, w)]", None),
+        ("y = [row @ w @ v for row in x]", None),
+        ("y = [row @ row.diag() for row in x]", None),
+        ("y = [other @ w for row in x]", None),
+    ],
+)
+def test_a_product_at_once_is_typed_where_the_loop_is_over_rows(
+    text: str, typed: str | None, tmp_path: Path
+) -> None:
+    found = source(tmp_path, f"import torch\n{text}\n")
+    (loop,) = found.loops(2)
+    assert found.product_at_once(loop, 2) == typed
+
+
 def test_a_call_that_is_a_statement_is_left_out_with_its_line(tmp_path: Path) -> None:
     found = source(
         tmp_path,

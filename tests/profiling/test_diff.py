@@ -103,6 +103,27 @@ def test_a_line_rewritten_in_place_keeps_its_place() -> None:
     assert (only.before_line, only.after_line, only.after_ms) == (number, number, 0.25)
 
 
+def test_a_copy_under_another_name_is_the_same_file() -> None:
+    before = cpu_program()
+    (file,) = before.sources
+    copy = "elsewhere/copy.py"
+    after = changed(
+        before,
+        sources={copy: [*before.sources[file], "# another line"]},
+        step_ms=4.0,
+        lines=[one.model_dump() | {"file": copy, "cpu_ms": one.cpu_ms / 2} for one in before.lines],
+        findings=[one.model_dump() | {"file": copy} for one in before.findings],
+    )
+    found = diff_profiles(before, after)
+    assert before.findings
+    assert (found.fixed, found.new) == ([], [])
+    assert {one.name.rpartition(":")[0] for one in found.lines} == {copy}
+    assert all(one.before_ms is not None and one.after_ms is not None for one in found.lines)
+    # What says something else is another file.
+    other = diff_profiles(before, changed(after, sources={copy: ["print(1)"]}))
+    assert len(other.fixed) == len(before.findings) == len(other.new)
+
+
 def test_a_difference_within_the_spread_is_none() -> None:
     before = changed(cpu_program(), step_ms=10.0, step_spread=0.05)
     assert diff_profiles(before, changed(before, step_ms=10.4)).beyond_spread is False

@@ -142,7 +142,7 @@ def test_the_sentence_says_what_the_step_is_spent_on_and_where(tmp_path: Path, t
     (product,) = (one.id for one in told.kernels if one.lines)
     assert told.findings[0].kernels == [product]
     assert told.together == finding.gain
-    assert told.verdict.endswith(f"First: {title} (train.py:3), about 30% of the step.")
+    assert told.verdict.endswith(f"First: {title} (train.py:3); a change saves about 30% of the step.")
 
 
 def test_steps_that_tracing_made_longer_are_said_to_be_rescaled(tmp_path: Path) -> None:

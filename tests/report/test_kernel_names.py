@@ -13,6 +13,8 @@ REDUCE = (
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
+        ("autograd::engine::evaluate_function: AddmmBackward0", "AddmmBackward0"),
+        ("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", "AccumulateGrad"),
         (
             REDUCE.replace("{}", "at::native::MeanOps<float, float, float, float>"),
             "reduce_kernel<MeanOps>",
@@ -52,7 +54,6 @@ REDUCE = (
                 "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3",
                 "Memcpy HtoD (Pageable -> Device)",
                 "aten::matmul",
-                "autograd::engine::evaluate_function: MmBackward0",
                 "triton_poi_fused_add_0",
                 "",
             )

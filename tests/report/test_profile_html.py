@@ -112,7 +112,7 @@ def test_the_first_screen_names_the_top_problem_its_line_and_its_gain(opened: Pa
     assert "compute? 159 ms 75 %" in seen
     assert "Attention is computed step by step" in seen
     assert "model.py:23 |" in seen
-    assert "17 % of the step 13–20 %, about 36 ms" in seen
+    assert "saves 17 % of the step 13–20 %, about 36 ms" in seen
 
 
 @needs_browser
@@ -122,14 +122,14 @@ def test_on_a_narrow_screen_the_sentence_keeps_its_line_and_gain(browser: Browse
     record["findings"][0]["file"] = file
     record["verdict"] = (
         "A step takes 4.33 ms, 54% of it on the host alone. First: 144 small products run one after the "
-        f"other ({file}:23), about 88% of the step."
+        f"other ({file}:23); a change saves about 88% of the step."
     )
     record["kernels"][0]["lines"] = [f"{file}:23"]
     record["kernels"][1]["lines"] = ["a/long_name_of_a_module.py:1234"]
     write_report(record, tmp_path / "report.html")
     browser.size(400, 800)
     browser.open(tmp_path / "report.html")
-    assert "(model.py:23), about 88% of the step." in texts(browser, "h1")[0]
+    assert "(model.py:23); a change saves about 88% of the step." in texts(browser, "h1")[0]
     assert browser.value(
         "(() => { const h = document.querySelector('h1'); return h.scrollHeight <= h.clientHeight + 1; })()"
     )
@@ -201,6 +201,20 @@ def test_findings_are_ranked_by_gain_and_add_up_to_less_than_their_sum(opened: P
     assert "33 % of the step (25–39 %)" in together
     assert "212 ms → about 142 ms" in together
     assert "Their sum would be 42 %" in together
+
+
+@needs_browser
+def test_findings_that_gain_more_together_than_alone_are_not_said_to_save_the_same(
+    browser: Browser, tmp_path: Path
+) -> None:
+    record = profile_records.gpu_training().to_dict()
+    record["together"] = {"low": 0.4, "mid": 0.6, "high": 0.7}
+    write_report(record, tmp_path / "report.html")
+    browser.size(1280, 800)
+    browser.open(tmp_path / "report.html")
+    (together,) = texts(browser, ".together p")
+    assert "Their sum would be 42 %: alone, each leaves the step waiting" in together
+    assert "some save the same time" not in together
 
 
 @needs_browser

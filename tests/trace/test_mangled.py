@@ -132,3 +132,18 @@ def test_a_damaged_archive_gives_what_comes_before_or_is_refused(tmp_path: Path,
         return
     sound(trace, path)
     assert trace.cuts or len(trace) >= 1741
+
+
+def test_an_archive_that_ends_early_gives_all_that_can_be_unpacked(tmp_path: Path) -> None:
+    whole = text_of("infer")
+    packed = gzip.compress(whole, mtime=0)
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(packed[: len(packed) // 2])
+    trace = read_trace(path)
+    assert "damaged" in trace.cuts[0].why
+    assert len(trace) > 500
+
+    path.write_bytes(packed[:12])
+    with pytest.raises(TracksideError, match="damaged") as refused:
+        read_trace(path)
+    assert refused.value.kind == "usage"

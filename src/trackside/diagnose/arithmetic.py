@@ -135,16 +135,25 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
                 f"({percent(cost / evidence.step_ns)}).",
                 f"One product for all was measured here to take {ratio}.",
             ],
-            fix="Multiply all at once: the matrix behind is the same in every turn, so the call can have all "
-            "that the loop goes over."
-            if same
-            else "Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks.",
+            fix=_at_once_fix(source.product_at_once(loops[0], line.line), same),
             edits=[
                 *evidence.shrunk([*inner, *back], ratio),
                 *evidence.python_shrunk(own, ratio.host),
             ],
             confidence="high" if ratio.computing < 0.5 else "medium",
         )
+
+
+def _at_once_fix(typed: str | None, same: bool) -> str:
+    if typed is not None:
+        stacked = "its result holds what the turns gave, along the first dimension"
+        return f"In place of the loop multiply all at once: {typed} ({stacked})."
+    if same:
+        return (
+            "Multiply all at once: the matrix behind is the same in every turn, so the call can have all "
+            "that the loop goes over."
+        )
+    return "Stack the matrices along a first dimension and call torch.bmm, or @ on the stacks."
 
 
 def _is_small(evidence: Evidence, products: Sequence[int]) -> bool:
@@ -236,7 +245,9 @@ def copy_before_product(evidence: Evidence) -> Iterator[Draft]:
 @rule("bfloat16-products", "arithmetic", item="precision.bf16-autocast", on="host")
 def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
     """Products in float32 on a processor that was measured to be faster in bfloat16."""
-    rows = [row for row in evidence.ops(*_INNER_PRODUCTS).tolist() if "float" in evidence.inputs(row).types]
+    kept = [row for row in evidence.forward_ops if _is_kept_by_autocast(evidence.name(row))]
+    products = np.setdiff1d(evidence.ops(*_INNER_PRODUCTS), evidence.closure(kept)).tolist()
+    rows = [row for row in products if "float" in evidence.inputs(row).types]
     cost = evidence.cost(rows)
     if cost < 0.2 * evidence.step_ns or evidence.workbench is None:
         return
@@ -259,9 +270,8 @@ def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"Products in float32 take {duration(cost)} of a step of {duration(evidence.step_ns)} "
             f"({percent(cost / evidence.step_ns)}).",
-            f"A product of {shape_text(a)} with {shape_text(b)} was measured here to take {ratio:.2f} of "
-            "that time in "
-            "bfloat16, the conversion of its input included.",
+            f"A product of {shape_text(a)} with {shape_text(b)} was measured here to take "
+            f"{percent(ratio)} of that time in bfloat16, the conversion of its input included.",
         ],
         fix="Run the forward pass under torch.autocast('cpu', dtype=torch.bfloat16), and compare the loss "
         "with float32's.",
@@ -269,6 +279,14 @@ def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
         least=evidence.shrunk(rows, min(1.0, ratio + 0.6 * (1 - ratio))),
         most=evidence.shrunk(rows, ratio),
         confidence="low",
+    )
+
+
+def _is_kept_by_autocast(name: str) -> bool:
+    """Whether autocast computes an operator in float32 on a CPU, products that it is made of included."""
+    lowered = ("aten::linalg_multi_dot", "aten::linalg_vecdot")
+    return name in ("aten::cdist", "aten::pinverse") or (
+        name.startswith("aten::linalg_") and name not in lowered
     )
 
 

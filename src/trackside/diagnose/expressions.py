@@ -24,6 +24,23 @@ def _side_by_side(shape: Sequence[int], kind: str) -> str:
     return f"{tensor_text((batch, length, heads, size), kind)}.transpose(1, 2)"
 
 
+def _factors(evidence: Evidence, row: int, batch: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shapes of what a product multiplies; einsum's own are in none of its events, so those of its bmm.
+
+    Args:
+        batch: what einsum has made one dimension of.
+    """
+    if evidence.name(row) != "aten::einsum":
+        return evidence.shape(row), evidence.shape(row, 1)
+    inner = next((one for one in evidence.closure([row]) if evidence.name(one) == "aten::bmm"), None)
+    if inner is None:
+        return (), ()
+    left, right = evidence.shape(inner), evidence.shape(inner, 1)
+    if left[:1] != (numel(batch),) or right[:1] != left[:1]:
+        return (), ()
+    return (*batch, *left[1:]), (*batch, *right[1:])
+
+
 @pattern(
     "eager-attention",
     "arithmetic",
@@ -37,22 +54,24 @@ def _attention(evidence: Evidence, rows: Sequence[int], place: int) -> Match | N
     """Attention as product, softmax and product, with the whole matrix of scores in memory."""
     if evidence.name(rows[place]) not in PRODUCTS:
         return None
-    query, key = evidence.shape(rows[place]), evidence.shape(rows[place], 1)
-    if len(query) < 3 or len(key) != len(query) or query[-1] != key[-2]:
-        return None
-    scores = (*query[:-1], key[-1])
     window = rows[place : place + 9]
     names = short_names(evidence, window)
     soft = next((i for i, name in enumerate(names) if name in ("softmax", "_softmax")), None)
-    if soft is None or evidence.shape(window[soft]) != scores:
+    if soft is None:
+        return None
+    scores = evidence.shape(window[soft])
+    query, key = _factors(evidence, window[0], scores[:-2])
+    if len(query) < 3 or len(key) != len(query) or query[-1] != key[-2]:
+        return None
+    if scores != (*query[:-1], key[-1]):
         return None
     for end in range(soft + 1, len(window)):
         if evidence.name(window[end]) in PRODUCTS:
-            value = evidence.shape(window[end], 1)
-            if evidence.shape(window[end]) != scores or value[-2:-1] != scores[-1:]:
+            weights, value = _factors(evidence, window[end], scores[:-2])
+            if weights != scores or value[-2:-1] != scores[-1:]:
                 return None
             masked = any(name in ("masked_fill", "where", "add") for name in names[:soft])
-            kind = evidence.type(window[0])
+            kind = evidence.type(window[soft])
             # Heads that lie side by side, as a projection leaves them, are copied before each product.
             copied = len(query) == 4 and any(
                 evidence.name(row) == "aten::copy_" for row in evidence.closure(window[:1])

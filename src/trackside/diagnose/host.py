@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from math import gcd
 from statistics import median
 
 import numpy as np
@@ -23,6 +24,8 @@ from trackside.trace.edits import Edit
 __all__: list[str] = []
 
 _FEWEST_TURNS = 10
+# One operator runs at most so often in a turn, or the counts have a number in common by chance.
+_MOST_IN_A_TURN = 12
 # Least share of a step that a line must have before a rule speaks of it.
 _WORTH = 0.02
 _PICKS = frozenset(
@@ -58,7 +61,7 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
         counts = Counter(evidence.name(row) for row in rows)
         works = {name: n for name, n in counts.items() if name not in VIEWS}
         picked = sum(n for name, n in counts.items() if name in _PICKS)
-        turns = max(works.values(), default=0) / len(evidence.steps)
+        turns = _turns(counts, works) / len(evidence.steps)
         if turns < _FEWEST_TURNS or (
             picked < 0.8 * turns * len(evidence.steps) and not counts["aten::unbind"]
         ):
@@ -84,6 +87,14 @@ def python_loop(evidence: Evidence) -> Iterator[Draft]:
             most=_at_once(evidence, rows, back, lines, turns, element_ns=0.3),
             confidence="medium",
         )
+
+
+def _turns(counts: Counter[str], works: dict[str, int]) -> int:
+    """How often a loop goes round in all steps: an operator may run several times in a turn."""
+    most = max(works.values(), default=0)
+    together = gcd(*(n for n in counts.values() if n >= _FEWEST_TURNS))
+    # Of a loop with a branch the counts have no number in common.
+    return together if together >= most / _MOST_IN_A_TURN else most
 
 
 def _usual_ns(evidence: Evidence, rows: list[int]) -> float:
@@ -158,40 +169,72 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
         source = evidence.source(line)
         loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
         per_step = len(rows) / len(evidence.steps)
-        if source is None or not loops or per_step < _FEWEST_TURNS or not _grows(source, line):
+        grown = _grown(source, line) if source is not None else None
+        if source is None or not loops or grown is None:
+            continue
+        # Where no optimizer tells steps, one turn of such a loop is what repeats.
+        turn = evidence.step_line is None and per_step == 1
+        if per_step < _FEWEST_TURNS and not turn:
             continue
         back = backward_of(evidence, rows)
         # One of them stays, the last, and of the derivatives as much as that one's.
-        last = rows[int(per_step) - 1 :: max(1, int(per_step))]
+        last = rows[int(per_step) - 1 :: max(1, int(per_step))] if not turn else rows[-1:]
         gone = np.setdiff1d(rows, last).tolist()
         kept = evidence.cost(last) / max(1.0, evidence.cost(rows))
         cost = evidence.cost([*rows, *back])
+        if turn and cost < _WORTH * evidence.step_ns:
+            continue
+        runs = "once in every turn" if turn else f"{count(per_step)} times in a step"
+        used = _is_used_in(loops[0], source, line, grown)
         yield Draft(
             title="A tensor grows by torch.cat in a loop, and is copied whole in each turn",
             line=line,
             evidence=[
-                f"torch.cat runs {count(per_step)} times in a step on this line and takes {duration(cost)} "
-                "of "
+                f"torch.cat runs {runs} on this line and takes {duration(cost)} of "
                 f"{duration(evidence.step_ns)} ({percent(cost / evidence.step_ns)}).",
-                f"The last of them alone takes {duration(evidence.cost(last))}: one call over all parts "
-                "would do.",
+                *(
+                    []
+                    if turn
+                    else [
+                        f"The last of them alone takes {duration(evidence.cost(last))}: one call over all "
+                        "parts would do."
+                    ]
+                ),
             ],
-            fix="Append the parts to a list in the loop, and call torch.cat once behind it.",
+            fix=f"Make {grown} before the loop, as long as it will get, write each part in its place, and "
+            "use the slice of it that is filled."
+            if used
+            else "Append the parts to a list in the loop, and call torch.cat once behind it.",
             # With a call goes the release of what it replaced, which takes its time behind it.
             edits=[*evidence.without(gone, python=0.9), *evidence.shrunk(back, kept)],
             least=[*evidence.without(gone, python=0.5), *evidence.shrunk(back, min(1.0, 2 * kept))],
-            confidence="high",
+            confidence="medium" if turn else "high",
         )
 
 
-def _grows(source: Source, line: Line) -> bool:
-    """Whether what is assigned on a line is among what it is made of: `x = torch.cat([x, y])`."""
+def _grown(source: Source, line: Line) -> str | None:
+    """What is assigned on a line and among what it is made of: `x` of `x = torch.cat([x, y])`."""
     statement = source.statement(line.line)
     if not isinstance(statement, ast.Assign):
-        return False
+        return None
     targets = {ast.unparse(target) for target in statement.targets}
+    return next(
+        (
+            text
+            for node in ast.walk(statement.value)
+            if isinstance(node, ast.expr) and (text := ast.unparse(node)) in targets
+        ),
+        None,
+    )
+
+
+def _is_used_in(loop: AnyLoop, source: Source, line: Line, name: str) -> bool:
+    """Whether a loop reads what grows in it elsewhere than where it grows."""
+    statement = source.statement(line.line)
+    own = set(ast.walk(statement)) if statement is not None else set()
     return any(
-        isinstance(node, ast.expr) and ast.unparse(node) in targets for node in ast.walk(statement.value)
+        isinstance(node, ast.expr) and node not in own and ast.unparse(node) == name
+        for node in ast.walk(loop)
     )
 
 

@@ -40,7 +40,7 @@ def tf32_off(evidence: Evidence) -> Iterator[Draft]:
     measured = _timed_in_tf32(evidence, rows)
     ratio = None if measured is not None else _in_tf32(evidence, rows)
     if measured is not None:
-        told = f"Products of these shapes were measured here to take {measured:.2f} of the time in TF32."
+        told = f"Products of these shapes were measured here to take {percent(measured)} of the time in TF32."
     elif ratio is not None:
         told = f"By this machine's measured ceilings they take at least {percent(ratio)} of that in TF32."
     else:
@@ -202,7 +202,11 @@ def unaligned_products(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"{many(len(rows) / len(evidence.steps), 'product')} of a step with dimensions of "
             f"{', '.join(map(str, odd[:4]))}, no multiple of 8: {percent(share)} of the step.",
-            *([f"Padded, the largest was measured here to take {ratio:.2f} of the time."] if ratio else []),
+            *(
+                [f"Padded, the largest was measured here to take {percent(ratio)} of the time."]
+                if ratio
+                else []
+            ),
         ],
         fix="Pad the dimension to the next multiple of 8 (vocabularies: of 64).",
         edits=[Scale(tasks, ratio or 0.6)],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import numpy as np
 
 from trackside.diagnose.evidence import Evidence
@@ -34,12 +36,15 @@ def in_window(evidence: Evidence, *kinds: Kind) -> Ints:
 
 
 def idle_share(evidence: Evidence) -> float:
-    """How much of the steps no kernel and no copy runs on the device."""
+    """How much of a usual step no kernel and no copy runs on the device: one that was held up is none."""
     ran = as_run(evidence.trace, evidence.steps)
-    begin, end = int(ran.begin[0]), int(ran.end[-1])
     rows = evidence.trace.on_device
-    busy = merged(evidence.trace.start[rows], evidence.trace.end[rows]).within(begin, end).total
-    return 1 - busy / max(1, end - begin)
+    busy = merged(evidence.trace.start[rows], evidence.trace.end[rows])
+    shares: list[float] = [
+        1 - busy.within(begin, end).total / max(1, end - begin)
+        for begin, end in zip(ran.begin.tolist(), ran.end.tolist(), strict=True)
+    ]
+    return median(shares)
 
 
 def host_tasks(evidence: Evidence) -> Ints:

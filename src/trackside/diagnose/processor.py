@@ -47,7 +47,7 @@ def threads(evidence: Evidence) -> Iterator[Draft]:
         told.append(
             f"A product of {shape_text(a)} with {shape_text(b)} ({percent(cost / evidence.step_ns)} of the "
             "step) was "
-            f"measured here to take {ratio:.2f} of its time with {cpus} threads."
+            f"measured here to take {percent(ratio)} of its time with {cpus} threads."
         )
         edits.append(Scale(evidence.tasks(rows), min(1.0, ratio)))
     if not edits or all(one.factor > 0.85 for one in edits if isinstance(one, Scale)):

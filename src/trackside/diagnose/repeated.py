@@ -74,13 +74,15 @@ def _is_list(call: Call) -> bool:
 
 
 _EVERY_N = 20
+_LEVELS = ("debug", "info", "warning", "error", "critical", "exception", "log")
+_LOGGED = tuple(f"logging.{level}" for level in _LEVELS)
 
 
 @rule("printing-every-step", "host", item="training.logging-sync")
 def printing_every_step(evidence: Evidence) -> Iterator[Draft]:
     """Output and logging in every step."""
     for line, call in _in_every_step(
-        evidence, "print", "sys.stdout.write", "sys.stderr.write", "warnings.warn"
+        evidence, "print", "sys.stdout.write", "sys.stderr.write", "warnings.warn", *_LOGGED
     ):
         yield from _whole_line(
             evidence,
@@ -144,11 +146,23 @@ def _in_every_step(evidence: Evidence, *names: str) -> Iterator[tuple[Line, Call
             continue
         for call in source.calls_on(line.line):
             own = call.name == "print" and "print" not in source.script.bound
-            if (own and "print" in names) or (call.name in names and "." in call.name):
+            name = f"logging.{call.method}" if _is_logger(source, call.receiver) else call.name
+            if (own and "print" in names) or (name in names and "." in name):
                 loops = source.script.loops_around(call.node)
                 if not source.script.is_conditional(call.node, loops[0] if loops else None):
                     yield line, call
                     break
+
+
+def _is_logger(source: Source, name: str) -> bool:
+    """Whether a variable is what `logging.getLogger` gave; `?` and the like are none."""
+    return name.isidentifier() and any(
+        isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+        and isinstance(node.value, ast.Call)
+        and source.script.name_of(node.value.func) == "logging.getLogger"
+        for node in source.script.nodes
+    )
 
 
 def _whole_line(
@@ -200,9 +214,9 @@ def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
     by_line = evidence.by_line(evidence.forward_ops)
     for line, rows in by_line.items():
         source = evidence.source(line)
-        calls = source.torch_calls_on(line.line, *_FACTORIES) if source is not None else []
         if source is None:
             continue
+        calls = [*source.torch_calls_on(line.line, *_FACTORIES), *_halves(source, line)]
         constant = [call for call in calls if _is_constant(call, source)]
         names = {_FACTORIES[call.method] for call in constant}
         if any(_nested_anew(call, source) for call in constant):
@@ -213,12 +227,13 @@ def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
         cost = evidence.cost(made)
         if cost < _WORTH * evidence.step_ns:
             continue
+        outer = sum(evidence.name(row) in {_FACTORIES[call.method] for call in constant} for row in made)
         yield Draft(
             title="A constant is made anew in every step",
             line=line,
             evidence=[
-                f"{', '.join(f'torch.{call.method}' for call in constant)} makes the same tensor "
-                f"{many(len(made) / len(names) / len(evidence.steps), 'time')} in a step.",
+                f"{', '.join(f'{call.name}()' for call in constant)} makes the same tensor "
+                f"{many(outer / len(constant) / len(evidence.steps), 'time')} in a step.",
                 f"That takes {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
             ],
@@ -229,10 +244,25 @@ def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
         )
 
 
+def _halves(source: Source, line: Line) -> list[Call]:
+    """Triangles that are written behind what they are taken of: `torch.ones(n, n).triu(1)`."""
+    return [
+        call
+        for call in source.methods_on(line.line, "tril", "triu")
+        if call.receiver.removeprefix("torch.").removesuffix("()") in _MAKES_ANEW
+    ]
+
+
+def _taken_of(call: Call) -> list[ast.expr]:
+    """A call's arguments, with what stands before its dot where that is made there too."""
+    before = call.node.func.value if isinstance(call.node.func, ast.Attribute) else None
+    return [*([before] if isinstance(before, ast.Call) else []), *call.node.args]
+
+
 def _is_constant(call: Call, source: Source) -> bool:
     """Whether a call makes the same for the same numbers: its arguments hold no tensor but such calls."""
     for node in [
-        *call.node.args,
+        *_taken_of(call),
         *(word.value for word in call.node.keywords if word.arg not in ("device", "dtype")),
     ]:
         for inner in ast.walk(node):
@@ -243,17 +273,33 @@ def _is_constant(call: Call, source: Source) -> bool:
                     short not in _FACTORIES
                     and short not in _MAKES_ANEW
                     and short.rpartition(".")[2] != "size"
+                    and not _is_number(inner, name)
                 ):
                     return False
     takes_tensor = call.method in ("tril", "triu")
-    return not takes_tensor or any(isinstance(node, ast.Call) for node in call.node.args)
+    return not takes_tensor or bool(_made_here(call))
+
+
+def _is_number(call: ast.Call, name: str) -> bool:
+    """`float("-inf")` and its like."""
+    return name in ("float", "int") and all(isinstance(one, ast.Constant) for one in call.args)
+
+
+def _made_here(call: Call) -> list[ast.Call]:
+    """What a triangle is taken of, where that is a call or has one in it: `torch.ones(n, n) * -1e9`."""
+    return [
+        inner
+        for one in _taken_of(call)
+        if isinstance(one, ast.Call | ast.BinOp)
+        for inner in ast.walk(one)
+        if isinstance(inner, ast.Call)
+    ]
 
 
 def _nested_anew(call: Call, source: Source) -> bool:
     return call.method in ("tril", "triu") and any(
-        isinstance(node, ast.Call)
-        and (source.script.name_of(node.func) or "").removeprefix("torch.") in _MAKES_ANEW
-        for node in call.node.args
+        (source.script.name_of(node.func) or "").removeprefix("torch.") in _MAKES_ANEW
+        for node in _made_here(call)
     )
 
 

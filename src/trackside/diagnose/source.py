@@ -157,6 +157,49 @@ class Source:
             for node in ast.walk(factor)
         )
 
+    def product_at_once(self, loop: AnyLoop, line: int) -> str | None:
+        """The product on a line for all turns of a loop, as it would be typed: `x @ w` for `row @ w`.
+
+        None where the loop, or what it multiplies, is written in another way than rows of one tensor.
+        """
+        turn = _turn(loop)
+        if turn is None:
+            return None
+        found: list[tuple[str, ast.expr, ast.expr]] = [
+            ("{} @ {}", node.left, node.right)
+            for node in self.nodes_on(line)
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
+        ]
+        for call in self.torch_calls_on(line, "matmul", "mm"):
+            if len(call.node.args) == 2 and not call.node.keywords:
+                name = self.script_text(call.node.func).replace("torch.mm", "torch.matmul")
+                found.append((f"{name}({{}}, {{}})", *call.node.args))  # type: ignore[arg-type]
+        # Of several on a line it is not known which.
+        if len(found) != 1:
+            return None
+        form, left, right = found[0]
+        changed = self.changes_in(loop)
+        whole, behind = self._whole(left, *turn), self._whole(right, *turn)
+        names = {node.id for node in ast.walk(right) if isinstance(node, ast.Name)}
+        if behind is None and not names & changed:
+            behind = self.operand_text(right)
+        return form.format(whole, behind) if whole and behind else None
+
+    def _whole(self, part: ast.expr, target: str, over: ast.expr) -> str | None:
+        """What a part of a turn is a part of: `x` for `row` in `for row in x`, and for `x[i]`."""
+        if not isinstance(over, ast.Call):
+            # What goes over keys, pairs or numbered parts goes over no tensor.
+            plain = isinstance(over, ast.Name | ast.Attribute | ast.Subscript)
+            itself = isinstance(part, ast.Name) and part.id == target
+            return self.operand_text(over) if plain and itself else None
+        if self.script.name_of(over.func) != "range" or len(over.args) != 1:
+            return None
+        if not isinstance(part, ast.Subscript) or ast.unparse(part.slice) != target:
+            return None
+        base, end = self.operand_text(part.value), self.script_text(over.args[0])
+        every = (f"len({base})", f"{base}.size(0)", f"{base}.shape[0]")
+        return base if end in every else f"{base}[:{end}]"
+
     def diff(self, changes: Sequence[Change]) -> str | None:
         """The file with these changes, against the file, as `patch` reads it."""
         lines = [line + "\n" for line in self.lines]
@@ -235,6 +278,20 @@ def read_source(file: str, lines: Sequence[str] | None = None) -> Source | None:
         return Source(read_script(path), tuple(decoded_lines(path.read_bytes())))
     except (TracksideError, OSError, SyntaxError, UnicodeDecodeError):
         return None
+
+
+def _turn(loop: AnyLoop) -> tuple[str, ast.expr] | None:
+    """The variable of a loop and what it goes over, where both are plain."""
+    if isinstance(loop, ast.While):
+        return None
+    if isinstance(loop, ast.For | ast.AsyncFor):
+        target, over = loop.target, loop.iter
+    else:
+        first = loop.generators[0]
+        if len(loop.generators) > 1 or first.ifs:
+            return None
+        target, over = first.target, first.iter
+    return (target.id, over) if isinstance(target, ast.Name) else None
 
 
 def _spans(node: ast.AST, line: int) -> bool:

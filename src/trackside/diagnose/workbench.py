@@ -14,6 +14,8 @@ import sys
 from dataclasses import dataclass
 from types import TracebackType
 
+from trackside.diagnose.wording import percent
+
 __all__ = ["Ratio", "Timing", "Workbench"]
 
 _ANSWER_SECONDS = 30.0
@@ -137,8 +139,8 @@ class Ratio:
 
     def __str__(self) -> str:
         if self.device is None:
-            return f"{self.host:.2f} of the time"
-        return f"{self.device:.2f} of the time on the device and {self.host:.2f} on the host"
+            return f"{percent(self.host)} of the time"
+        return f"{percent(self.device)} of the time on the device and {percent(self.host)} on the host"
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TypeVar
 
@@ -18,11 +18,14 @@ _BREAKDOWN = ("compute", "communication", "copy", "host", "idle")
 # What the measuring window's own spread is not: steps vary from run to run by about this much as well.
 _LEAST_SPREAD = 0.02
 _MOST_COMMAND = 60
+# Of the lines of two files under different names, so that they count as one file.
+_ALIKE = 0.5
 
 
 def diff_profiles(before: ProfileRecord, after: ProfileRecord) -> ProfileDiff:
     """The largest changes first."""
     host = "cpu" in (before.device, after.device)
+    renamed = _renamed(before.sources, after.sources)
     found = ProfileDiff(
         schema="trackside.profile-diff/1",
         before=before.run_id or "",
@@ -32,13 +35,13 @@ def diff_profiles(before: ProfileRecord, after: ProfileRecord) -> ProfileDiff:
         beyond_spread=_beyond(before, after),
         doubts=_doubts(before, after),
         breakdown=_breakdown(before, after),
-        lines=_lines(before, after, host),
+        lines=_lines(before, after, renamed, host),
         buckets=_sums(before.buckets, after.buckets, lambda b: b.name, lambda b: _time(b, host)),
         modules=_sums(before.modules, after.modules, lambda m: m.path, lambda m: _time(m, host)),
         kernels=_sums(before.kernels, after.kernels, lambda k: k.name, lambda k: k.total_ms),
         memory=_memory(before, after),
-        fixed=_only(before.findings, after.findings),
-        new=_only(after.findings, before.findings),
+        fixed=_only(before.findings, after.findings, renamed),
+        new=_only(after.findings, before.findings, renamed),
     )
     return found.model_copy(update={"verdict": _verdict(found)})
 
@@ -145,18 +148,37 @@ def _largest(changes: Iterable[_C]) -> list[_C]:
 # -- lines -------------------------------------------------------------------------------------------
 
 
-def _lines(before: ProfileRecord, after: ProfileRecord, host: bool) -> list[LineChange]:
+def _renamed(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> dict[str, str]:
+    """Later names by earlier ones, of files that say mostly the same: a change is often tried in a copy."""
+    gone, come = (
+        [file for file in one if file not in other] for one, other in ((before, after), (after, before))
+    )
+    alike = {
+        (first, second): SequenceMatcher(None, before[first], after[second], autojunk=False).ratio()
+        for first in gone
+        for second in come
+    }
+    found: dict[str, str] = {}
+    for first, second in sorted(alike, key=lambda pair: -alike[pair]):
+        if alike[first, second] >= _ALIKE and first not in found and second not in found.values():
+            found[first] = second
+    return found
+
+
+def _lines(
+    before: ProfileRecord, after: ProfileRecord, renamed: Mapping[str, str], host: bool
+) -> list[LineChange]:
     """By what the line says and where it stands: a line that moved is the same line."""
     moved = {
-        file: _moves(source, after.sources[file])
+        file: _moves(source, after.sources[renamed.get(file, file)])
         for file, source in before.sources.items()
-        if file in after.sources
+        if renamed.get(file, file) in after.sources
     }
     later = {(line.file, line.line): line for line in after.lines}
     found = []
     for line in before.lines:
         number = moved.get(line.file, {}).get(line.line, line.line if line.file not in moved else None)
-        match = later.pop((line.file, number), None) if number is not None else None
+        match = later.pop((renamed.get(line.file, line.file), number), None) if number is not None else None
         found.append(_line_change(line, match, host))
     found += [_line_change(None, line, host) for line in later.values()]
     return _largest(found)
@@ -191,16 +213,20 @@ def _line_change(first: Line | None, second: Line | None, host: bool) -> LineCha
 # -- what is said ------------------------------------------------------------------------------------
 
 
-def _only(these: Sequence[Finding], those: Sequence[Finding]) -> list[Finding]:
-    """Findings of rules at places where the others have none; a line may have moved."""
-    left = [(one.id, one.file) for one in those]
+def _only(these: Sequence[Finding], those: Sequence[Finding], renamed: Mapping[str, str]) -> list[Finding]:
+    """Findings of rules at places where the others have none; a line may have moved, a file been copied."""
+    left = [_place(one, renamed) for one in those]
     found = []
     for one in these:
-        if (one.id, one.file) in left:
-            left.remove((one.id, one.file))
+        if (place := _place(one, renamed)) in left:
+            left.remove(place)
         else:
             found.append(one)
     return found
+
+
+def _place(one: Finding, renamed: Mapping[str, str]) -> tuple[str, str | None]:
+    return one.id, renamed.get(one.file, one.file) if one.file is not None else None
 
 
 def _verdict(found: ProfileDiff) -> str:

@@ -224,7 +224,9 @@ def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
             Trust(
                 what="no steps",
                 effect="no optimizer stepped and no operators repeated: what is called a step is the window",
-                remedy="longer windows may hold several steps: --seconds 5",
+                remedy="longer windows may hold several steps: --seconds 5"
+                if captured.window("A") is not None
+                else "record several steps",
             )
         )
     if captured.traced is None and captured.windows:

@@ -69,7 +69,7 @@ def verdict(
         first = findings[0]
         place = f" ({first.file}:{first.line})" if first.file else ""
         # The title as it is: it may begin with a name (Adam, Python's, TF32), and no rule tells which do.
-        return f"{text}. First: {first.title}{place}, about {first.gain.mid:.0%} of the step."
+        return f"{text}. First: {first.title}{place}; a change saves about {first.gain.mid:.0%} of the step."
     largest = max(buckets, key=lambda bucket: bucket.share, default=None)
     if largest is not None and largest.share > (lines[0].share if lines else 0.0):
         return f"{text}; {_BUCKETS[largest.name]} {largest.share:.0%}."

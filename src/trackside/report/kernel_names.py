@@ -21,11 +21,17 @@ _PLAIN = frozenset(
         *("signed", "true", "unsigned"),
     ]
 )
+# Before the name of each derivative that autograd's engine computes.
+_ENGINE = "autograd::engine::evaluate_function: "
 _LIBRARIES = ("std::", "cuda::", "c10::", "at::native::memory::")
 
 
 def short_kernel(name: str) -> str:
-    """`reduce_kernel<MeanOps>` for what takes three hundred signs in full; other names stay as they are."""
+    """`reduce_kernel<MeanOps>` for what takes three hundred signs in full; other names stay as they are.
+
+    An operator of autograd's engine is the derivative that it computes: `AddmmBackward0`.
+    """
+    name = name.removeprefix(_ENGINE).removeprefix("torch::autograd::")
     if "<" not in name or not name.startswith(("void ", "at::", "cutlass::")):
         return name
     text = name.removeprefix("void ").replace("(anonymous namespace)::", "")

@@ -103,14 +103,30 @@ class TraceFile:
 
     def _read(self, file: IO[bytes]) -> Iterator[bytes]:
         while True:
+            block, whole = self._block(file)
+            if block:
+                yield block
+            if not block or not whole:
+                return
+
+    def _block(self, file: IO[bytes]) -> tuple[bytes, bool]:
+        """What can be read next, and whether that was possible to its end.
+
+        In pieces: one read of a whole block loses all of it where the compressed file is damaged inside.
+        """
+        pieces: list[bytes] = []
+        size = 0
+        while size < _BLOCK_BYTES:
             try:
-                block = file.read(_BLOCK_BYTES)
+                piece = file.read1(_BLOCK_BYTES - size)  # type: ignore[attr-defined]
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 self.cuts.append(Cut("the end of the trace", f"the compressed file is damaged: {error}"))
-                return
-            if not block:
-                return
-            yield block
+                return b"".join(pieces), False
+            if not piece:
+                break
+            pieces.append(piece)
+            size += len(piece)
+        return b"".join(pieces), True
 
     def _after_header(self, read: Iterator[bytes]) -> bytes:
         """What stands before the list goes into the facts; returns what is read of the list so far."""
@@ -128,7 +144,9 @@ class TraceFile:
                 return head[found.end() :]
             if len(head) > _MOST_HEADER:
                 break
-        raise _NoTraceError("it has no list `traceEvents`" if head.strip() else "it is empty")
+        if not head.strip():
+            raise _NoTraceError(self.cuts[-1].why if self.cuts else "it is empty")
+        raise _NoTraceError("it has no list `traceEvents`")
 
     def _whole(self, data: bytes) -> tuple[bytes, bytes]:
         """The whole events at its beginning, and what is left."""

@@ -147,6 +147,6 @@ function environmentSection() {
 function flat(values, before = "") {
   return Object.entries(values).flatMap(([name, value]) => {
     const path = before ? `${before} ${name}` : name;
-    return value && typeof value === "object" && !Array.isArray(value) && path.length < 200 ? flat(value, path) : [[path, plainValue(value)]];
+    return value && typeof value === "object" && !Array.isArray(value) && path.length < 200 ? flat(value, path) : [path.endsWith("_bytes") && number(value) !== null ? [path.slice(0, -6), prefixed(value, "B")] : [path, plainValue(value)]];
   });
 }

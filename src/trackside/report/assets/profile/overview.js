@@ -121,7 +121,7 @@ function together(scale, sum, n) {
   return el("div.together", {},
     el("p", {}, `All ${n} at once`, help("together"), ": ", el("b", {}, percent(all.mid)), ` of the step (${range(all)})`,
       step !== null && `, ${ms(step)} → about ${ms(step * (1 - all.mid))}`,
-      Math.abs(sum - all.mid) > 0.005 && `. Their sum would be ${percent(sum)}: some save the same time`, "."),
+      Math.abs(sum - all.mid) > 0.005 && `. Their sum would be ${percent(sum)}: ${sum > all.mid ? "some save the same time" : "alone, each leaves the step waiting for what another saves"}`, "."),
     gainBar(all, scale));
 }
 
@@ -152,7 +152,7 @@ function card(finding, rank, scale) {
         el("span.title", {}, el("b", {}, finding.title),
           el("span.where", {}, finding.file !== null && finding.file !== undefined && placeLink(finding.file, finding.line),
             el("span.confidence", { "data-level": finding.confidence }, `${finding.confidence} confidence`))),
-        el("span.saves", {}, el("b", {}, percent(finding.gain.mid)), " of the step",
+        el("span.saves", {}, "saves ", el("b", {}, percent(finding.gain.mid)), " of the step",
           gainBar(finding.gain, scale),
           el("small", {}, range(finding.gain), step !== null && `, about ${ms(step * finding.gain.mid)}`))),
       body));

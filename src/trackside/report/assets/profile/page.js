@@ -164,7 +164,7 @@ const TERMS = {
   counters: "What the hardware itself counted while the kernel ran, in a run of its own.",
   window: "A part of the run. A runs untraced and gives the true time; L logs lines and nothing else, for their shares; T is traced; B is traced and logs lines, to tell whose each event is.",
   attributed: "How much of the time could be traced back to a line of the program.",
-  together: "All findings applied at once, through the critical path. Not their sum: several may save the same time.",
+  together: "All findings applied at once, through the critical path. Not their sum: several may save the same time, and one alone may leave the step waiting for what another saves.",
   rank: "One of the processes that torchrun started; all train one model and meet in collectives.",
   "at work": "The step without the time in collectives beside which nothing was computed: what the rank does by itself.",
   waiting: "Time in such collectives beyond that of the rank that spends least there: the rank had come, another had not.",
