@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.trace.kineto import PROCESS, THREAD, Maker
 
-from trackside.profiling.fresh_memory import untouched
-from trackside.trace.model import Trace
+from trackside.profiling.fresh_memory import MOST_TOUCH_NS, most_touch_ns, untouched
+from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
 
 
@@ -45,3 +45,14 @@ def test_no_more_is_taken_than_faults_can_cost(tmp_path: Path) -> None:
     rows = np.flatnonzero(trace.named("aten::mm", "aten::add"))
     # 0.6 ns a byte at the most, whatever the rest of it was.
     assert untouched(trace, rows, 5e6)[1] / 1e3 == pytest.approx(120 - 60 - 0.9, abs=0.2)
+
+
+def test_first_touches_cost_what_page_faults_say_and_no_more(tmp_path: Path) -> None:
+    """A step that took longer for another reason is no proof of new memory."""
+    trace = traced(tmp_path, [409_600, 409_600, 4_000])
+    taken = trace.where(trace.kind == Kind.MEMORY)
+    assert most_touch_ns(taken, 50.0) == pytest.approx(MOST_TOUCH_NS / 4)
+    assert most_touch_ns(taken, 5_000.0) == MOST_TOUCH_NS
+    assert most_touch_ns(taken, -3.0) == 0.0
+    rows = np.flatnonzero(trace.named("aten::mm", "aten::add"))
+    assert untouched(trace, rows, 5e6, 0.0)[1] / 1e3 == pytest.approx(120 - 0.9, abs=0.2)

@@ -14,6 +14,7 @@ from trackside.diagnose.places import Places
 from trackside.diagnose.source import Source, read_source
 from trackside.diagnose.workbench import Ratio, Workbench
 from trackside.profiling.captured import Captured
+from trackside.profiling.fresh_memory import MOST_TOUCH_NS
 from trackside.profiling.line_stacks import Line
 from trackside.profiling.rank_times import RanksSeen
 from trackside.profiling.roofline import kernel_works
@@ -423,10 +424,11 @@ def gather(
     step_ns = _true_step_ns(captured, bool(len(trace.on_device)))
     taken = captured.allocated
     touched = first_touched(as_traced, trace, taken, int(steps.begin[0])) if taken is not None else None
+    touch_ns = captured.touch_ns.get("T", MOST_TOUCH_NS)
     return Evidence(
         trace=trace,
         steps=steps,
-        traced=usual if step_ns is None else at_pace(usual, on_host, step_ns, touched),
+        traced=usual if step_ns is None else at_pace(usual, on_host, step_ns, touched, touch_ns),
         as_traced=as_traced,
         light=None if step_ns is None or not len(trace.on_device) else lightest(usual, on_host, step_ns),
         places=Places(trace, steps, captured.attribution),

@@ -51,7 +51,13 @@ def typical(traced: TracedGraph, trace: Trace, steps: Steps) -> TracedGraph:
     return replace(traced, graph=traced.graph.with_times(duration, gap))
 
 
-def at_pace(traced: TracedGraph, on_host: Ints, step_ns: float, touched: Ints | None = None) -> TracedGraph:
+def at_pace(
+    traced: TracedGraph,
+    on_host: Ints,
+    step_ns: float,
+    touched: Ints | None = None,
+    touch_ns: float = MOST_TOUCH_NS,
+) -> TracedGraph:
     """The graph with every piece and gap of a host thread shorter by one and the same time.
 
     Where that is not enough, what filled fresh memory is shorter too, by one and the same time a byte; and
@@ -61,6 +67,7 @@ def at_pace(traced: TracedGraph, on_host: Ints, step_ns: float, touched: Ints | 
         on_host: numbers of tasks on host threads.
         step_ns: the untraced step that it should reproduce.
         touched: bytes of fresh memory that each task filled.
+        touch_ns: what that costs a byte at most.
     """
     graph = traced.graph
     if not len(graph.step_ends):
@@ -73,8 +80,8 @@ def at_pace(traced: TracedGraph, on_host: Ints, step_ns: float, touched: Ints | 
         return traced
     if schedule(light).step_ns <= step_ns:
         return replace(traced, graph=_fitted(lambda ns: _shorter(graph, on_host, ns), _MOST_NS, step_ns))
-    if touched is not None and touched.any():
-        light = _fitted(lambda ns: _untouched(light, touched, ns), MOST_TOUCH_NS, step_ns)
+    if touched is not None and touched.any() and touch_ns:
+        light = _fitted(lambda ns: _untouched(light, touched, ns), touch_ns, step_ns)
     if len(on_host) == graph.task_count:
         # A machine that changed its pace changed it for all.
         pace = min(1.0, step_ns / schedule(light).step_ns)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from trackside.profiling.clock import ClockFit
-from trackside.profiling.fresh_memory import untouched
+from trackside.profiling.fresh_memory import MOST_TOUCH_NS, untouched
 from trackside.profiling.line_stacks import NO_STACK, Line
 from trackside.profiling.line_times import LineSpans, self_times
 from trackside.profiling.provenance import Origin
@@ -91,6 +91,7 @@ def attribute(
     compiled: Mapping[int, Sequence[Origin]] | None = None,
     alone: LineSpans | None = None,
     turns: float | None = None,
+    touch_ns: float = MOST_TOUCH_NS,
 ) -> Attribution:
     """Join a trace and the line log of the same window.
 
@@ -100,9 +101,10 @@ def attribute(
             operators to twice its time and one that reads a list not at all, so each line's time is what it
             was there, and the trace tells what of it is whose.
         turns: how many steps this window has for each of `alone`; None where there are no steps to count.
+        touch_ns: what the first touch of a byte has cost here at most.
     """
     longer = _longer(spans, alone, turns)
-    return _Join(trace, spans, clock, compiled or {}, _stretched(spans, alone), longer).result()
+    return _Join(trace, spans, clock, compiled or {}, _stretched(spans, alone), longer, touch_ns).result()
 
 
 def _longer(spans: LineSpans, alone: LineSpans | None, turns: float | None) -> dict[Line, float]:
@@ -135,9 +137,10 @@ class _Join:
         compiled: Mapping[int, Sequence[Origin]],
         scales: Mapping[Line, float],
         longer: Mapping[Line, float],
+        touch_ns: float,
     ) -> None:
         self.trace, self.spans, self.clock, self.compiled = trace, spans, clock, compiled
-        self.longer = longer
+        self.longer, self.touch_ns = longer, touch_ns
         self.scales = scales
         """What of a line's time in the window is its own; of lines that are not there, all."""
         self.known = list(spans.stacks.lines)
@@ -361,7 +364,7 @@ class _Join:
             own, moved = trace.duration[rows[here]].astype(np.float64), whole
             # On a thread of autograd's own no line of the program waits in this very place.
             if caller != NO_STACK:
-                own = untouched(trace, rows[here], self.longer.get(known[caller], 0.0))
+                own = untouched(trace, rows[here], self.longer.get(known[caller], 0.0), self.touch_ns)
                 moved = self._take(lines, known[caller], whole)
             parts = own * (moved / (own.sum() or 1.0))
             for target, ns in zip(targets[here].tolist(), parts.tolist(), strict=True):

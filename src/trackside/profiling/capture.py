@@ -42,6 +42,7 @@ from trackside.profiling.recording import (
     compilations,
     core_times_ns,
     device_may_come,
+    page_faults,
     peak_bytes,
     uses_device,
     wait_for_device,
@@ -490,5 +491,7 @@ class Capture:
 
 
 def _note_core(window: Window) -> None:
+    if window.stage in (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED):
+        window.faults.append(page_faults())
     if window.stage in (Stage.LOGGED, Stage.TRACED) and (times := core_times_ns()) is not None:
         window.core_ns.append((_clock(), *times))

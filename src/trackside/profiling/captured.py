@@ -13,6 +13,7 @@ import numpy as np
 
 from trackside.profiling.attribution import Attribution, attribute
 from trackside.profiling.clock import ClockFit, NoMarkers, fit, marker_spans
+from trackside.profiling.fresh_memory import MOST_TOUCH_NS, most_touch_ns
 from trackside.profiling.inputs_log import INPUTS_FILE, STEPS_NOTED
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_stacks import Line
@@ -72,6 +73,8 @@ class Captured:
     """The most memory that the program had: of its GPU, else of its process."""
     began_ns: dict[str, int] = field(default_factory=dict)
     """When each window began, in `time.perf_counter_ns`."""
+    touch_ns: dict[str, float] = field(default_factory=dict)
+    """What first touches cost a byte of new memory in each traced window, at most."""
     on_core: tuple[float, float] | None = None
     """How much of the traced window the main thread ran, and stood ready while others had its core."""
     step_times_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -109,7 +112,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
     noted = _json(folder / "compiled.json", found)
     clock = _clock(lines, trace, found) if trace is not None else None
     if trace is not None and _has_steps(windows.get("T"), found):
-        _read_traced(trace, clock, windows["T"], found)
+        _read_traced(trace, clock, windows, found)
         _read_inputs(folder / INPUTS_FILE, found)
     if trace is not None and clock is not None and _has_steps(windows.get("B"), found):
         modules = _json(folder / "modules.json", found)
@@ -284,7 +287,8 @@ def without_marks(trace: Trace) -> Trace:
     return trace.where(~np.isin(trace.name, _marker_names(trace)))
 
 
-def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], found: Captured) -> None:
+def _read_traced(trace: Trace, clock: ClockFit | None, windows: dict[str, Any], found: Captured) -> None:
+    window = windows["T"]
     part = _part(trace, clock, window)
     if not len(part.of(Kind.OP, *ON_DEVICE)):
         found.missing.append(
@@ -298,6 +302,7 @@ def _read_traced(trace: Trace, clock: ClockFit | None, window: dict[str, Any], f
     # Whose allocations are is looked at in the other window.
     found.traced = part.where(part.kind != Kind.MEMORY)
     found.allocated = part.where(part.kind == Kind.MEMORY)
+    found.touch_ns["T"] = _touch_ns(found.allocated, windows, "T")
     if window["ends_ns"] and clock is not None:
         times = clock.to_trace([window["began_ns"], *window["ends_ns"]])
         found.steps = Steps(times[:-1], times[1:], "optimizer")
@@ -335,6 +340,7 @@ def _read_attributed(
     events = _until(LineEvents.from_document(document), _end_of(window))
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
     part = _part(trace, clock, window)
+    found.touch_ns["B"] = _touch_ns(part.where(part.kind == Kind.MEMORY), windows, "B")
     found.attribution = attribute(
         part,
         line_spans(events),
@@ -342,6 +348,7 @@ def _read_attributed(
         lines_of_kernels(part, graphs),
         _lines_alone(alone, logged) if alone else None,
         _turns(windows),
+        found.touch_ns["B"],
     )
     found.lines_alone = bool(alone)
     found.attributed_ns = events.stop_ns - events.start_ns
@@ -351,6 +358,17 @@ def _read_attributed(
         if modules["full"]:
             effect = "only the first of very many calls were seen"
             found.missing.append(Trust(what="modules", effect=effect, remedy=None))
+
+
+def _touch_ns(taken: Trace, windows: dict[str, Any], name: str) -> float:
+    """By the page faults of a traced window beyond those of the steps in which nothing was."""
+    alone, traced = windows.get("L", {}), windows[name]
+    counts = [window.get("faults", []) for window in (alone, traced)]
+    lengths = [len(window.get("ends_ns", [])) for window in (alone, traced)]
+    if any(len(count) < 2 for count in counts) or not all(lengths):
+        return MOST_TOUCH_NS
+    before, there = (count[-1] - count[0] for count in counts)
+    return most_touch_ns(taken, there - before * lengths[1] / lengths[0])
 
 
 def _turns(windows: dict[str, Any]) -> float | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trackside.trace.model import Ints, Kind, Trace
 
-__all__ = ["FRESH_BYTES", "MOST_TOUCH_NS", "untouched"]
+__all__ = ["FRESH_BYTES", "MOST_TOUCH_NS", "most_touch_ns", "untouched"]
 
 FRESH_BYTES = 64 << 10
 """Smaller pieces an allocator keeps."""
@@ -23,7 +23,23 @@ MOST_TOUCH_NS = 0.6
 _BORDER_NS = 450.0
 
 
-def untouched(trace: Trace, rows: Ints, longer_ns: float) -> npt.NDArray[np.float64]:
+# The kernel gives memory by pages of this size, unless it is asked for larger ones.
+_PAGE = 4096
+
+
+def most_touch_ns(taken: Trace, faults: float) -> float:
+    """What first touches cost a byte of new memory at most, by how many page faults tracing has brought.
+
+    Args:
+        taken: what tensors took and gave back meanwhile.
+    """
+    new = float(taken.size[taken.size >= FRESH_BYTES].sum())
+    return MOST_TOUCH_NS * min(1.0, max(0.0, faults) * _PAGE / new) if new else 0.0
+
+
+def untouched(
+    trace: Trace, rows: Ints, longer_ns: float, most_ns: float = MOST_TOUCH_NS
+) -> npt.NDArray[np.float64]:
     """How long each row took without its tracing, and without first touches of what was taken inside it.
 
     A tenth of it is its own at least.
@@ -31,6 +47,7 @@ def untouched(trace: Trace, rows: Ints, longer_ns: float) -> npt.NDArray[np.floa
     Args:
         rows: none of them inside another.
         longer_ns: by how much all of them together took longer than untraced.
+        most_ns: what first touches cost a byte at most.
     """
     took = trace.duration[rows].astype(np.float64)
     memory, ops = trace.of(Kind.MEMORY), trace.of(Kind.OP)
@@ -39,7 +56,7 @@ def untouched(trace: Trace, rows: Ints, longer_ns: float) -> npt.NDArray[np.floa
     longer = max(0.0, longer_ns)
     border = min(_BORDER_NS, longer / (2 * float(events.sum()) or 1.0))
     longer -= 2 * border * float(events.sum())
-    touch = min(MOST_TOUCH_NS, longer / (float(fresh.sum()) or 1.0))
+    touch = min(most_ns, longer / (float(fresh.sum()) or 1.0))
     found: npt.NDArray[np.float64] = np.maximum(0.1 * took, took - 2 * border * events - touch * fresh)
     return found
 

@@ -12,6 +12,7 @@ import gc
 import json
 import mmap
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,7 @@ __all__ = [
     "compilations",
     "core_times_ns",
     "device_may_come",
+    "page_faults",
     "peak_bytes",
     "uses_device",
     "wait_for_device",
@@ -431,6 +433,11 @@ def core_times_ns() -> tuple[int, int] | None:
         ran, ready = file.read().split()[:2]
         return int(ran), int(ready)
     return None
+
+
+def page_faults() -> int:
+    """Of the process until now, those for which nothing was read."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def compilations() -> int:

@@ -99,6 +99,8 @@ class Window:
     core_ns: list[tuple[int, int, int]] = field(default_factory=list)
     """With lines alone or traced, at its beginning and end: the time, and how long its thread had until then
     run on a core, and stood ready to run."""
+    faults: list[int] = field(default_factory=list)
+    """With lines alone, traced, or both, at its beginning and end: page faults of the process until then."""
 
     @property
     def steps_ns(self) -> list[int]:
