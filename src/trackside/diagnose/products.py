@@ -94,13 +94,12 @@ def _inverse(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
     if evidence.name(rows[place]) not in ("aten::linalg_inv", "aten::linalg_inv_ex", "aten::inverse"):
         return None
     shape = evidence.shape(rows[place])
-    for end in range(place + 1, min(place + 3, len(rows))):
-        right = evidence.shape(rows[end], 1)
-        if (
-            evidence.name(rows[end]) in PRODUCTS
-            and evidence.shape(rows[end]) == shape
-            and len(right) == len(shape)
-        ):
+    # What it is multiplied with may be computed in between.
+    for end in range(place + 1, min(place + 7, len(rows))):
+        if evidence.name(rows[end]) not in PRODUCTS:
+            continue
+        left, right = evidence.shape(rows[end]), evidence.shape(rows[end], 1)
+        if left == shape and len(right) == len(shape):
             kind = evidence.type(rows[end])
             return Match(
                 rows=(rows[place], rows[end]),
@@ -111,6 +110,9 @@ def _inverse(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
                 old="torch.linalg.inv(a) @ b",
                 new="torch.linalg.solve(a, b)",
             )
+        if (*left[:-1], *right[-1:]) == shape:
+            # Another matrix of this shape, which may be what is multiplied next.
+            return None
     return None
 
 

@@ -12,6 +12,8 @@ projection = torch.nn.Linear(32, 96)
 mixing = torch.nn.Parameter(torch.rand(32, 32))
 optimizer = torch.optim.SGD([*projection.parameters(), mixing], lr=0.01, fused=True)
 batch = torch.randn(4, 192, 32)
+samples, wanted = torch.randn(300, 220), torch.randn(300, 20)
+gram = samples.T @ samples / 300 + torch.eye(220)
 
 
 def attend(x):
@@ -31,6 +33,7 @@ def mix(x):
 
 for step in range(22):
     out = mix(attend(batch).reshape(128, 6, 32))
+    fitted = torch.inverse(gram) @ (samples.T @ wanted / 300)  # problem: inverse-product
     loss = out.square().mean()
     optimizer.zero_grad()
     loss.backward()

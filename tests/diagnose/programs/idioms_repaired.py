@@ -11,6 +11,8 @@ projection = torch.nn.Linear(32, 96)
 mixing = torch.nn.Parameter(torch.rand(32, 32))
 optimizer = torch.optim.SGD([*projection.parameters(), mixing], lr=0.01, fused=True)
 batch = torch.randn(4, 192, 32)
+samples, wanted = torch.randn(300, 220), torch.randn(300, 20)
+gram = samples.T @ samples / 300 + torch.eye(220)
 
 
 def attend(x):
@@ -21,6 +23,7 @@ def attend(x):
 
 for step in range(22):
     out = torch.matmul(attend(batch).reshape(128, 6, 32), mixing)
+    fitted = torch.linalg.solve(gram, samples.T @ wanted / 300)
     loss = out.square().mean()
     optimizer.zero_grad()
     loss.backward()
