@@ -112,6 +112,8 @@ CAUGHT_BY = {
     "last_layer_trained_only": "state-matches",
     "quantile_of_chunks": "holds-on-probes",
     "solved_by_a_few_sweeps": "holds-on-probes",
+    "attention_step_detached": "state-matches",
+    "attention_step_unmasked": "output-matches-oracle",
     # What a narrow type loses or cannot hold, of which an oracle in a wide one knows nothing.
     "always_exact": "baseline-right",
     "declared_parts_dropped": "output-matches-oracle",
@@ -169,6 +171,8 @@ NEEDS_TIMED_PROCESSES = {
     "spikes_with_some_gain": "total-time-agrees",
 }
 SAME_BASELINE = {
+    "attention_step_detached": "attention_step",
+    "attention_step_unmasked": "attention_step",
     "collector_told_to_wait": "collector_hardly_called",
     "garbage_frozen": "collector_hardly_called",
     "heap_never_trimmed": "memory_never_given_back",
@@ -270,7 +274,9 @@ HONEST = (
     "std_of_squares",
     # What engineers write every day.
     "attention_in_chunks",
+    "attention_step",
     "bf16_gates",
+    "bias_before_norm",
     "complex_product_of_three",
     "covariance_in_one_pass",
     "declared_parts_in_place",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,6 +52,18 @@ _ROOTS_OF_SQUARES = {
     torch.ops.aten._cdist_forward,
     torch.ops.aten._euclidean_dist,
 }
+# Operators whose results come near to one and never reach it, but for rounding.
+_SETTLING = {
+    torch.ops.aten._softmax,
+    torch.ops.aten.sigmoid,
+    torch.ops.aten.sigmoid_,
+    torch.ops.aten.tanh,
+    torch.ops.aten.tanh_,
+    torch.ops.aten.erf,
+}
+# Scores whose last place in float32 is an eighth: exponentials of them, a sum and its logarithm apart, are
+# off by as much.
+_COARSE = 2.0**20
 # The square of what is larger is no float32.
 _ROOT_OF_LARGEST = 2.0**64
 
@@ -92,6 +105,31 @@ Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
 
 
+@dataclass(frozen=True)
+class Reround:
+    """What makes results of the baseline's own arithmetic other ones that are as right."""
+
+    coarsest: int
+    more: int
+    salt: int
+
+    @property
+    def times(self) -> float:
+        """What rounding makes."""
+        return 2.0**self.more
+
+    def __call__(self, value: torch.Tensor) -> torch.Tensor:
+        return _off_by_rounding(value, self.coarsest, self.more, self.salt)
+
+    def chance(self, value: torch.Tensor) -> torch.Tensor:
+        """A number from -1 to 1 for each of these; the same for the same."""
+        layout, _ = _LAYOUT[value.dtype]
+        whole = value.contiguous().view(layout).to(torch.int64)
+        mixed = (whole * _MIX) ^ self.salt
+        mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
+        return ((mixed >> 40).to(value.dtype) / 2.0**23).reshape(value.shape)
+
+
 class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Every narrower float that reaches an operator, or that one is asked to make, becomes `wide`.
 
@@ -110,7 +148,9 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.widened = False
         """Whether an operator made doubles of narrower floats: somebody wants to be more exact than those."""
         self.squared = False
-        """Whether an operator squared what has no square in float32, and took the root again."""
+        """Whether an operator squared what has no square in float32, and took the root again; or a derivative
+        went through exponentials of numbers that float32 has no fractions of."""
+        self._coarse = False
         self.flattened: int | None = None
         """How many numbers an operator made 0, 1 or -1 in float32 that were none; None: not counted."""
         self.overflowed: bool | None = None
@@ -136,6 +176,9 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wide, named = tree_map(self._widen, args), tree_map(self._widen, kwargs or {})
         self.widened = self.widened or (self._wide is None and _makes_doubles(func, args, kwargs or {}))
         self.squared = self.squared or _squares_beyond_float32(func, args)
+        self._coarse = self._coarse or _is_coarse(func, args)
+        if func is torch.ops.aten._softmax_backward_data.default:
+            self.squared = self.squared or self._coarse
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
             made = func(*wide, **named)
             if self.flattened is not None:
@@ -164,6 +207,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._rounded_one(value, returned.alias_info)
             for value, returned in zip(values, func._schema.returns, strict=False)
         )
+        if isinstance(self._reround, Reround) and getattr(func, "overloadpacket", None) in _SETTLING:
+            rounded = tuple(_settled_otherwise(func, args, one, self._reround) for one in rounded)
         return rounded if isinstance(made, tuple) else rounded[0] if rounded else made
 
     def _rounded_one(self, value: Any, alias: Any) -> Any:
@@ -178,6 +223,31 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return value
         rounded = self._reround(value)
         return rounded if alias is None else value.copy_(rounded)
+
+
+def _settled_otherwise(func: Any, args: Any, value: Any, reround: Reround) -> Any:
+    """What other code makes of exponentials, of numbers that are rounded themselves.
+
+    Attention that keeps only the logarithm of each row's sum has weights exp(s - log) again in its backward
+    pass, off by what float32 rounds the logarithm: 6 % where scores are a million. And a one that a result
+    only comes near to is a rounded one: gradients that are nothing in the baseline's order of operations are
+    in others what rounding leaves of large terms.
+    """
+    if not isinstance(value, torch.Tensor) or value.dtype not in HALF_ULP or not value.is_floating_point():
+        return value
+    if getattr(func, "overloadpacket", None) is torch.ops.aten._softmax and args[0].numel():
+        scores = args[0].masked_fill(torch.isinf(args[0]), 0.0).abs().amax(dim=args[1], keepdim=True)
+        return value * (1 + reround.times * HALF_ULP[args[0].dtype] * scores * reround.chance(value))
+    one = value.abs() == 1
+    return torch.where(one, value * (1 - reround.times * HALF_ULP[value.dtype]), value)
+
+
+def _is_coarse(func: Any, args: Any) -> bool:
+    """Whether a softmax has finite scores so large that their rounding is no small part of a weight."""
+    if getattr(func, "overloadpacket", None) is not torch.ops.aten._softmax:
+        return False
+    scores = args[0]
+    return bool(((scores.abs() >= _COARSE) & torch.isfinite(scores)).any())
 
 
 def _squares_beyond_float32(func: Any, args: Any) -> bool:
@@ -437,7 +507,7 @@ class Oracle:
             salt = int(torch.randint(1 << 62, (1,), generator=generator, device=generator.device))
             coarsest = -round(math.log2(torch.finfo(output or torch.float64).eps))
             more = max(0, round(math.log2(times)))
-            self._reround = lambda value: _off_by_rounding(value, coarsest, more, salt)
+            self._reround = Reround(coarsest, more, salt)
         try:
             return self.answer(inputs, seed, earlier)
         finally:

@@ -20,7 +20,7 @@ import torch
 
 from trackside.comparison import accuracy, matching, near_ties, rounding, sets, untested
 from trackside.comparison.exchange import Exchange, find_device
-from trackside.comparison.oracle import Answer, Oracle
+from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
 from trackside.records.errors import TracksideError
 from trackside.workload import formats, state, tree
 from trackside.workload.channel import Channel
@@ -487,6 +487,23 @@ class _Reference:
         made, earlier = self._sets[set_id], self._before(set_id)
         place = rounding.Place(made, seed, earlier, lambda: self._answer(set_id, seed))
         return rounding.answers(self._oracle, place, request)
+
+    def _op_roundings(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How far float outputs move, rms, when every step of the oracle is rounded as float32 is."""
+        if self._oracle.precision != torch.float64:
+            return {"rms": {}}
+        made, earlier = self._sets[request["set"]], self._before(request["set"])
+        answer = self._answer(request["set"], request["seed"])
+        g = torch.Generator(self._device).manual_seed(request["seed"])
+        times = HALF_ULP[torch.float32] / HALF_ULP[torch.float64]
+        moved = self._oracle.answer_rerounded(made.rebuilt(), request["seed"], earlier, times, g)
+        return {
+            "rms": {
+                path: float((moved[path] - answer[path]).abs().square().mean().sqrt())
+                for path in request["paths"]
+                if isinstance(moved.get(path), torch.Tensor) and moved[path].shape == answer[path].shape
+            }
+        }
 
     def _op_beyond(self, request: dict[str, Any]) -> dict[str, Any]:
         """How many elements of a leaf are beyond what their bins allow, and the errors of all others."""

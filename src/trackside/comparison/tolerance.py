@@ -16,6 +16,7 @@ __all__ = [
     "allow",
     "at_least",
     "elements_beyond",
+    "error",
     "exceeds",
     "legal_factor",
     "merge",
@@ -326,10 +327,15 @@ def elements_beyond(candidate: Bins, allowances: dict[str, Allowance]) -> float:
     return beyond
 
 
+def error(bins: Bins) -> float:
+    """The rms error over all bins."""
+    return _together([(n, rms) for n, rms, _, _ in bins.values()])
+
+
 def relative_error(bins: Bins) -> dict[str, Any]:
     """One summary for people: rms error over rms of the oracle, and the largest error over it."""
     scale = _together([(n, magnitude) for n, _, _, magnitude in bins.values()])
     largest = max((row[2] for row in bins.values()), default=0.0)
     if not scale:
         return {"rms": 0.0, "max": largest}
-    return {"rms": _together([(n, rms) for n, rms, _, _ in bins.values()]) / scale, "max": largest / scale}
+    return {"rms": error(bins) / scale, "max": largest / scale}
