@@ -57,8 +57,8 @@ class Study:
     whole_bins: dict[str, Bins] = field(default_factory=dict)
     """The same with them."""
     nonfinite: set[str] = field(default_factory=set)
-    cancelled: set[str] = field(default_factory=set)
-    """Outputs that are zero but for rounding."""
+    cancelled: dict[str, float] = field(default_factory=dict)
+    """Outputs that are zero but for rounding, and how large that makes them, rms."""
     narrowed: dict[str, str] = field(default_factory=dict)
     """Outputs of which the oracle knows nothing: it computes in a wide type what was meant to be narrow."""
     oracle: dict[str, Any] = field(default_factory=dict)
@@ -366,20 +366,15 @@ def _take_in(bench: Bench, study: Study, call: Call) -> None:
 
 def _note_what_is_narrowed(bench: Bench, study: Study, call: Call) -> None:
     """Outputs that tell what a narrow type does: a part that it loses, an overflow. The oracle has none."""
-    oracle = study.oracle["kind"]
     differ = {leaf["path"] for leaf in bench.errors(call, bulk=True) if leaf.get("mismatches")}
     leaves = [f for f in call.leaves if f["path"] in differ and f["path"] not in study.narrowed]
     if leaves:
         found = bench.ask("out_of_reach", call=call.id, set=call.set, seed=call.seed, leaves=leaves)
         for path in found["paths"]:
-            study.narrowed[path] = (
-                f"the baseline's {path} is what no inputs beside give in its oracle ({oracle})"
-            )
+            study.narrowed[path] = f"the baseline's {path} is what no inputs beside give in its oracle"
     for path, bins in study.whole_bins.items():
         if any(row[2] for row in bins.values()) and not any(row[3] for row in bins.values()):
-            study.narrowed[path] = (
-                f"the baseline's {path} is not zero, and in its oracle ({oracle}) zero everywhere"
-            )
+            study.narrowed[path] = f"the baseline's {path} is not zero, and in its oracle zero everywhere"
 
 
 def _differ_beyond_rounding(bench: Bench, one: Call, other: Call) -> bool:
@@ -418,8 +413,9 @@ def _excuse_what_cancels(bench: Bench, study: Study, first: int, seed: int) -> N
     if not broken or study.random:
         return
     for path, rms in bench.ask("roundings", set=first, seed=seed, paths=broken)["rms"].items():
-        if tolerance.error(study.whole_bins[path]) <= tolerance.legal_factor(dtype_of(study, path)) * rms:
-            study.cancelled.add(path)
+        mine = tolerance.error(study.whole_bins[path])
+        if mine <= tolerance.legal_factor(dtype_of(study, path)) * rms:
+            study.cancelled[path] = max(mine, rms)
 
 
 def _is_broken(study: Study, path: str) -> bool:
@@ -432,8 +428,8 @@ def _judge_baseline(ledger: Ledger, study: Study) -> None:
     for why in study.narrowed.values():
         ledger.failed(
             "baseline-right",
-            f"{why}: it seems to tell what a narrow type rounds or cannot hold; declare `tolerance` in the "
-            "baseline's file, and the baseline's own output is what is expected",
+            f"{why} ({study.oracle['kind']}): it seems to tell what a narrow type rounds or cannot hold; "
+            "declare `tolerance` in the baseline's file, and the baseline's own output is what is expected",
         )
         return
     for path, bins in study.bins.items():

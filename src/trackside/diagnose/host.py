@@ -201,7 +201,7 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
                     ]
                 ),
             ],
-            fix=f"Make {grown} before the loop, as long as it will get, write each part in its place, and "
+            fix="Make the tensor before the loop, as long as it will get, write each part in its place, and "
             "use the slice of it that is filled."
             if used
             else "Append the parts to a list in the loop, and call torch.cat once behind it.",
