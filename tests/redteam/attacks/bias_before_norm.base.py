@@ -6,7 +6,7 @@ from torch import nn
 
 def setup(seed, device):
     torch.manual_seed(seed)
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(1568, 5))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Tanh(), nn.Flatten(), nn.Linear(1568, 5))
     model.to(device)
     nn.init.normal_(model[1].weight, 1.0, 0.2)
     nn.init.normal_(model[1].bias, 0.0, 0.2)
