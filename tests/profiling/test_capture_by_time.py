@@ -85,7 +85,11 @@ def _products(trace: Trace | None) -> set[tuple[tuple[int, ...], ...]]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("rows", "noted"), [("64", True), ("next(lengths)", False)], ids=["one-shape", "a-new-one-each-time"]
+    ("rows", "noted"),
+    [
+        pytest.param("64", True, id="one-shape"),
+        pytest.param("next(lengths)", False, id="a-new-one-each-time", marks=pytest.mark.slow),
+    ],
 )
 def test_shapes_are_noted_before_the_last_round_where_they_do_not_change(
     tmp_path: Path, rows: str, noted: bool

@@ -126,6 +126,7 @@ CAUGHT_BY = {
 SLOW = frozenset(
     {
         "argsort_repeats",
+        "attention_step_detached",
         "attention_step_unmasked",
         "average_of_weights_skipped",
         "complex_in_another_order",
@@ -138,6 +139,7 @@ SLOW = frozenset(
         "fft_of_padded_signals",
         "freed_state",
         "fused_adam",
+        "gradient_not_clipped",
         "huge_doubles",
         "iterations_cut_short",
         "kb_renamed_statistics",
