@@ -87,7 +87,7 @@ def _products(trace: Trace | None) -> set[tuple[tuple[int, ...], ...]]:
 @pytest.mark.parametrize(
     ("rows", "noted"),
     [
-        pytest.param("64", True, id="one-shape"),
+        pytest.param("64", True, id="one-shape", marks=pytest.mark.slow),
         pytest.param("next(lengths)", False, id="a-new-one-each-time", marks=pytest.mark.slow),
     ],
 )
