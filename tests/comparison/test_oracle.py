@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from trackside.comparison.oracle import HALF_ULP, Oracle, _sharing
+from trackside.comparison.oracle import Oracle, _sharing
+from trackside.comparison.rerounding import HALF_ULP, Reround, settled_otherwise
 
 
 def workload(call: Any, reference: Any = None) -> Any:
@@ -419,3 +420,22 @@ def test_products_too_large_for_their_type_are_seen(call: Any, overflows: bool) 
     oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
     assert oracle.overflows((2.0**100 * x,), 0) is overflows
     assert oracle.overflows((x,), 0) is False
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_weights_of_large_scores_move_as_their_scores_are_rounded_and_no_more(dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(4)
+    scores = 200 * torch.randn(64, 32, generator=g)
+    weights = torch.softmax(scores, -1).to(dtype)
+    operator = torch.ops.aten._softmax.default
+    moved = settled_otherwise(operator, (scores.to(dtype), -1, False), weights, Reround(23, 0, 7))
+    off = ((moved - weights).double() / weights.double().clamp_min(1e-300)).abs()[weights > 1e-3]
+    most = HALF_ULP[dtype] * float(scores.abs().max()) + 2 * HALF_ULP[dtype]
+    assert 0.02 * most < float(off.max()) <= 1.01 * most
+    assert torch.isfinite(moved).all()
+    # Nothing else is one of them.
+    assert settled_otherwise(torch.ops.aten.mul.Tensor, (scores, 2), weights, Reround(23, 0, 7)) is weights
+    one = settled_otherwise(
+        torch.ops.aten.tanh.default, (scores,), torch.ones(3, dtype=dtype), Reround(23, 0, 7)
+    )
+    assert (one < 1).all()

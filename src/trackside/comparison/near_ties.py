@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from trackside.comparison.matching import Beside
-from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
+from trackside.comparison.oracle import Answer, Oracle
+from trackside.comparison.rerounding import HALF_ULP
 from trackside.comparison.sets import InputSet
 
 __all__ = ["beside"]

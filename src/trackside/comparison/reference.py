@@ -20,7 +20,8 @@ import torch
 
 from trackside.comparison import accuracy, matching, near_ties, rounding, sets, untested
 from trackside.comparison.exchange import Exchange, find_device
-from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
+from trackside.comparison.oracle import Answer, Oracle
+from trackside.comparison.rerounding import HALF_ULP
 from trackside.records.errors import TracksideError
 from trackside.workload import formats, state, tree
 from trackside.workload.channel import Channel

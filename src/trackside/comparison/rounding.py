@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from trackside.comparison import accuracy
-from trackside.comparison.oracle import HALF_ULP, Answer, Oracle
+from trackside.comparison.oracle import Answer, Oracle
+from trackside.comparison.rerounding import HALF_ULP
 from trackside.comparison.sets import InputSet
 from trackside.workload import tree
 
