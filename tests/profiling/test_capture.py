@@ -206,7 +206,7 @@ def test_a_folder_that_vanishes_ends_the_capture_and_leaves_nothing_running_in_t
 
 @pytest.mark.timeout(120)
 def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
-    trained: tuple[Path, Ended, list[dict[str, Any]]], tmp_path: Path
+    trained: tuple[Path, Ended, list[dict[str, Any]]],
 ) -> None:
     found = read_capture(trained[0] / "results")
     assert found.missing == []
@@ -218,16 +218,9 @@ def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
         assert one.slowdown == pytest.approx(one.step_ms / first.step_ms)
     assert 0.05 < first.step_ms < 500
     assert found.traced is not None
-    # All that takes long is there: the model's line with its derivatives, and the optimizer. A break of some
-    # milliseconds is some line's, where others use the machine: one quiet run is enough.
-    seen = [_model_and_rest(found)]
-    for attempt in range(3):
-        if seen[-1][0] > seen[-1][1]:
-            break
-        (folder := tmp_path / str(attempt)).mkdir()
-        profiled(folder, TRAINING, "300")
-        seen.append(_model_and_rest(read_capture(folder / "results")))
-    assert seen[-1][0] > seen[-1][1], seen
+    # All that takes long is there: the model's line with its derivatives, and the optimizer.
+    model, rest = _model_and_rest(found)
+    assert model > rest
 
 
 def _model_and_rest(found: Captured) -> tuple[float, float]:
