@@ -182,6 +182,30 @@ def test_one_element_is_one_large_element_of_each_sign_that_there_is() -> None:
         assert torch.allclose(grown.abs() / base.tensors[0][changed].abs(), torch.tensor(1024.0))
 
 
+def test_one_element_is_no_small_one_and_in_neither_the_first_line_nor_the_last() -> None:
+    made = feeder(lambda seed: (normal(seed, 4, 64),))
+    base = made.draw(9, None)
+    for seed in range(40):
+        bent = made.probe("one-element", base, seed)
+        assert bent is not None
+        at = torch.nonzero(bent.tensors[0] != base.tensors[0])
+        assert set(at[:, 0].tolist()) <= {1, 2}
+        assert bool((bent.tensors[0][tuple(at.T)].abs() > 1024 * 0.4).all())
+
+
+def test_of_few_values_among_zeros_one_is_found() -> None:
+    def inputs(seed: int) -> tuple[torch.Tensor]:
+        x = torch.zeros(1 << 16)
+        x[[5, 1 << 12]] = normal(seed, 2)
+        return (x,)
+
+    made = feeder(inputs)
+    base = made.draw(9, None)
+    bent = made.probe("one-element", base, 4)
+    assert bent is not None
+    assert 1 <= int((bent.tensors[0] != base.tensors[0]).sum()) <= 2
+
+
 def test_one_negative_element_is_for_inputs_that_have_none() -> None:
     made = feeder(lambda seed: (normal(seed, 16, 16).abs(), normal(seed, 16)))
     base = made.draw(9, None)

@@ -14,6 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from trackside.comparison.long_sums import summed_otherwise
 from trackside.comparison.rerounding import HALF_ULP, Reround, rerounded, settled_otherwise
 from trackside.workload import state, tree
 
@@ -155,6 +156,7 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         if isinstance(self._reround, Reround):
             rounded = tuple(settled_otherwise(func, args, one, self._reround) for one in rounded)
+            rounded = summed_otherwise(func, args, rounded, self._reround)
         return rounded if isinstance(made, tuple) else rounded[0] if rounded else made
 
     def _rounded_one(self, value: Any, alias: Any) -> Any:

@@ -17,6 +17,8 @@ __all__ = ["check_call", "check_changed_inputs", "suspicious"]
 # Draws of rounding that settle what few ill-conditioned elements may be off by. At a kink there must be one
 # beyond it, and by as much as the candidate's: nearly every second is, so of a few turns one is.
 _NOISE_DRAWS, _KINK_TURNS = 8, 4
+# One kink moves all that is learnt through it, by an amount of its own: times the most that was seen.
+_KINK_SLACK = 2.0
 # Those that show what rounding does to all elements, in the mean.
 _CONDITION_DRAWS = 3
 # Elements that may have jumped, as a share of all; each must be explained, so it may be as large as what is
@@ -357,14 +359,17 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
             tolerance.merge(base, errors)
         allowances = _allowances(base, study, leaf, **limits)
         worst = tolerance.exceeds(leaf["bins"], allowances)
-        if worst is not None:
-            # At a kink (a leaky ReLU's) an error jumps: see what rounding as large as is legal does there.
-            for turn in range(_KINK_TURNS):
-                jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype), turn)
-                allowances = tolerance.widened(allowances, jumps)
-                worst = tolerance.exceeds(leaf["bins"], allowances)
-                if worst is None or not _few_beyond(leaf["bins"], allowances):
-                    break
+    learnt = path.startswith("state:") or path.endswith(".grad")
+    if worst is not None and not study.random and (learnt or _few_beyond(leaf["bins"], allowances)):
+        # At a kink (a ReLU's) an error jumps, and in training with one unit all that is learnt through it:
+        # see what rounding as large as is legal does there, on these very inputs.
+        dtype = _dtype(leaf, base)
+        for turn in range(_KINK_TURNS):
+            jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype), turn)
+            allowances = tolerance.widened(allowances, jumps, _KINK_SLACK if learnt else 1.0)
+            worst = tolerance.exceeds(leaf["bins"], allowances)
+            if worst is None or not (learnt or _few_beyond(leaf["bins"], allowances)):
+                break
     if worst is not None and not look.probing:
         explained, late = _jumps_explain(look, fact, leaf, strict, _dtype(leaf, base))
         if explained:
@@ -396,8 +401,11 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
 
 
 def _is_rounding(look: _Look, leaf: dict[str, Any]) -> bool:
-    """Whether what should be nothing is no more than rounding makes of it; on probes that is not known."""
-    legal = tolerance.legal_factor(_dtype(leaf, {})) * look.study.cancelled[leaf["path"]]
+    """Whether what should be nothing is no more than rounding makes of it; on probes that is not known.
+
+    It may be the square of such, as in Adam's state, and rounding that is legal is squared with it.
+    """
+    legal = tolerance.legal_factor(_dtype(leaf, {})) ** 2 * look.study.cancelled[leaf["path"]]
     return look.probing or tolerance.error(leaf["bins"]) <= legal
 
 

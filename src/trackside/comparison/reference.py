@@ -35,6 +35,8 @@ __all__ = ["serve"]
 _BITS_JITTER = 2.0**-40
 # Single-element changes that must all reach the output before an input's bytes count as necessary.
 _NECESSITY_TRIES = 6
+# What adding 4096 terms one after the other makes of one rounding: the root of their number.
+_ROUNDED_INSIDE = 64
 
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
@@ -490,13 +492,17 @@ class _Reference:
         return rounding.answers(self._oracle, place, request)
 
     def _op_roundings(self, request: dict[str, Any]) -> dict[str, Any]:
-        """How far float outputs move, rms, when every step of the oracle is rounded as float32 is."""
+        """How far float outputs move, rms, when every step of the oracle is rounded as float32 is.
+
+        As coarsely as a sum of thousands of terms, which operators make inside: a convolution's bias has one
+        for each pixel.
+        """
         if self._oracle.precision != torch.float64:
             return {"rms": {}}
         made, earlier = self._sets[request["set"]], self._before(request["set"])
         answer = self._answer(request["set"], request["seed"])
         g = torch.Generator(self._device).manual_seed(request["seed"])
-        times = HALF_ULP[torch.float32] / HALF_ULP[torch.float64]
+        times = _ROUNDED_INSIDE * HALF_ULP[torch.float32] / HALF_ULP[torch.float64]
         moved = self._oracle.answer_rerounded(made.rebuilt(), request["seed"], earlier, times, g)
         return {
             "rms": {

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["HALF_ULP", "Reround", "rerounded", "settled_otherwise"]
+__all__ = ["HALF_ULP", "LAYOUT", "Reround", "rerounded", "settled_otherwise"]
 
 HALF_ULP = {
     torch.float64: 2.0**-53,
@@ -26,7 +26,7 @@ _MIX, _MIX_AGAIN = -7046029254386353131, -4658895280553007687
 # What fits into 24 bits came about exactly, but for one in 2**29: a constant, a half, a copied float32.
 _BEYOND_FLOAT32 = (1 << 29) - 1
 # The whole number of the same size and the bits of the mantissa.
-_LAYOUT = {
+LAYOUT = {
     torch.float64: (torch.int64, 52),
     torch.float32: (torch.int32, 23),
     torch.float16: (torch.int16, 10),
@@ -62,7 +62,7 @@ class Reround:
 
     def chance(self, value: torch.Tensor) -> torch.Tensor:
         """A number from -1 to 1 for each of these; the same for the same."""
-        layout, _ = _LAYOUT[value.dtype]
+        layout, _ = LAYOUT[value.dtype]
         whole = value.contiguous().view(layout).to(torch.int64)
         mixed = (whole * _MIX) ^ self.salt
         mixed = (mixed ^ (mixed >> 29)) * _MIX_AGAIN
@@ -79,7 +79,7 @@ def settled_otherwise(func: Any, args: Any, value: Any, reround: Reround) -> Any
     in others what rounding leaves of large terms.
     """
     operator = getattr(func, "overloadpacket", None)
-    if operator not in _SETTLING or not isinstance(value, torch.Tensor) or value.dtype not in _LAYOUT:
+    if operator not in _SETTLING or not isinstance(value, torch.Tensor) or value.dtype not in LAYOUT:
         return value
     if operator is torch.ops.aten._softmax and args[0].numel():
         scores = args[0].masked_fill(torch.isinf(args[0]), 0.0).abs().amax(dim=args[1], keepdim=True)
@@ -117,7 +117,7 @@ def _off_by_rounding(value: torch.Tensor, coarsest: int, more: int, salt: int) -
     """
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
     real = real.resolve_neg().contiguous()
-    layout, mantissa = _LAYOUT[real.dtype]
+    layout, mantissa = LAYOUT[real.dtype]
     whole = real.view(layout)
     bits = min(mantissa - 1, 1 + more + max(0, mantissa - coarsest))
     # Of 16 bits so few mantissas are left that the exponent has a say: else a sum's terms are moved alike.

@@ -25,6 +25,8 @@ _SAMPLE = 1 << 20
 _LEAST_PULL, _MOST_PULL = 2.0**-7, 2.0**-4
 # Times the other elements: so much shows in most sums, and leaves squares of 16 bits finite.
 _OUTLIER = 2.0**10
+# Of so many places one is chosen for that, which a copy of a large tensor's places would not be worth.
+_TRIED_PLACES = 4096
 # One term among millions must outweigh rounding; of 16 bits no more than the other fits.
 _END = 2.0**14
 
@@ -347,15 +349,34 @@ def _bend(
 def _with_outliers(
     x: torch.Tensor, g: torch.Generator, *, positive: bool, negative: bool
 ) -> torch.Tensor | None:
-    """One secret element made large, or one of each sign: who looks at a part of x takes it for any other."""
-    places = torch.nonzero(x.reshape(-1)).reshape(-1)
+    """One secret element made large, or one of each sign: who looks at a part of x takes it for any other.
+
+    None of the first or last line, which most would look at and `ends` bends; and no small one, whose
+    multiple is an ordinary value.
+    """
+    bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
+    places = _telling_places(bent, x.shape, g)
     if not places.numel():
         return None
-    bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
     for sign in (-1,) * negative + (1,) * positive:
         at = places[torch.randint(0, places.numel(), (1,), generator=g, device=x.device)]
         bent[at] = sign * _OUTLIER * bent[at].abs()
     return bent.reshape(x.shape)
+
+
+def _telling_places(flat: torch.Tensor, shape: torch.Size, g: torch.Generator) -> torch.Tensor:
+    """Where values lie that are no smaller than most, of a sample; off the ends of the first dimension."""
+    places = torch.randint(0, flat.numel(), (_TRIED_PLACES,), generator=g, device=flat.device)
+    places = places[flat[places] != 0]
+    if not places.numel():
+        # So few are not zero that none was met.
+        places = torch.nonzero(flat).reshape(-1)
+    if places.numel():
+        sizes = flat[places].abs().float()
+        places = places[sizes >= sizes.median()]
+    line = flat.numel() // shape[0] if len(shape) else 1
+    inside = (places >= line) & (places < flat.numel() - line)
+    return places[inside] if bool(inside.any()) else places
 
 
 def _with_ends(x: torch.Tensor, factor: float) -> torch.Tensor | None:

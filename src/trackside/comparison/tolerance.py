@@ -280,12 +280,12 @@ def at_least(baseline: Bins, other: Bins) -> Bins:
     return made
 
 
-def widened(allowances: dict[str, Allowance], errors: Bins) -> dict[str, Allowance]:
-    """The same, with errors that are legal themselves."""
+def widened(allowances: dict[str, Allowance], errors: Bins, slack: float = 1.0) -> dict[str, Allowance]:
+    """The same, with errors that are legal themselves, and so many times those."""
     made = dict(allowances)
     for name, (_n, rms, largest, _magnitude) in errors.items():
         old = made.get(name, Allowance(0.0, 0.0))
-        made[name] = Allowance(max(old.rms, rms), max(old.largest, largest))
+        made[name] = Allowance(max(old.rms, slack * rms), max(old.largest, slack * largest))
     return made
 
 
