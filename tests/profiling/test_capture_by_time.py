@@ -9,6 +9,7 @@ from tests.profiling.test_capture import TRAINING, profiled, windows_of
 from tests.trace.kineto import Maker
 
 from trackside.profiling.captured import Captured, read_capture, steps_beside
+from trackside.profiling.heap import takes_memory_anew
 from trackside.profiling.inputs_log import INPUTS_FILE
 from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
@@ -46,7 +47,7 @@ def test_a_loop_of_inference_has_its_windows_steps_and_lines(tmp_path: Path) -> 
     assert (ended.exit_code, ended.trouble) == (0, None)
     assert (tmp_path / "out").read_text() == "served\n"
     assert (tmp_path / "err").read_text() == ""
-    assert list(windows_of(tmp_path)) == ["warm", "A", "T", "B", "done"]
+    assert list(windows_of(tmp_path)) == ["warm", "A", "N", "L", "T", "B", "done"]
     assert all(m["by_time"] for m in messages if m["kind"] == "window")
 
     found = read_capture(tmp_path / "results")
@@ -75,6 +76,37 @@ def test_a_loop_of_inference_has_its_windows_steps_and_lines(tmp_path: Path) -> 
     called = INFERENCE.split("\n").index("        return model(x).softmax(-1)") + 1
     assert max(times, key=lambda line: times[line]) == called
     assert found.attribution.attributed_share > 0.95
+
+
+PARTS = """
+import sys, time, torch
+torch.set_num_threads(1)
+d, q = torch.randn(400, 128), torch.randn(96, 128)
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    parts = []
+    for i in range(96):
+        h = d * q[i]
+        parts.append(h.sum(-1))
+    torch.stack(parts)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_tracing_brings_no_new_memory_to_a_program_that_takes_none(tmp_path: Path) -> None:
+    ended, _ = profiled(tmp_path, PARTS, "2")
+    assert (ended.exit_code, ended.trouble) == (0, None)
+    windows = windows_of(tmp_path)
+    timed = windows["A"]
+    # A heap that happens to lie otherwise gives memory back by itself: then it is looked at what that costs.
+    anew = takes_memory_anew(timed)
+    assert ("K" in windows) is anew
+    one = windows["K" if anew else "B"]
+    products = read_capture(tmp_path / "results").attribution
+    assert products is not None
+    faults = one["faults"][-1] - one["faults"][0]
+    # A product has 50 pages.
+    assert faults < 10 * int(products.trace.named("aten::mul").sum())
 
 
 def _products(trace: Trace | None) -> set[tuple[tuple[int, ...], ...]]:
@@ -257,7 +289,7 @@ def test_a_program_whose_optimizer_takes_no_step_is_captured_in_the_end(tmp_path
     )
     ended, _ = profiled(tmp_path, unused, "38")
     assert ended.exit_code == 0
-    assert list(windows_of(tmp_path)) == ["warm", "A", "L", "T", "B", "done"]
+    assert list(windows_of(tmp_path)) == ["warm", "A", "N", "L", "T", "B", "done"]
 
 
 def requests(folder: Path, count: int, rounds: int = 40) -> Trace:

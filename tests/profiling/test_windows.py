@@ -81,21 +81,22 @@ def stretched(seconds: float, limits: Limits = ON_ITS_OWN, pause: float = 0.0) -
 
 
 def test_without_steps_a_program_of_a_second_and_a_half_has_all_windows() -> None:
-    assert [stage for stage, _ in stretched(1.5, pause=0.1)] == ["A", "T", "B", "done"]
+    assert [stage for stage, _ in stretched(1.5, pause=0.1)] == ["A", "N", "L", "T", "B", "done"]
 
 
 def test_a_program_that_runs_on_has_longer_windows_behind_its_loading() -> None:
     began = stretched(30.0)
-    assert [stage for stage, _ in began] == ["A", "T", "B", "done", "A", "L", "T", "B", "done"]
-    first, second = began[:4], began[4:]
+    assert [stage for stage, _ in began] == 2 * ["A", "N", "L", "T", "B", "done"]
+    first, second = began[:6], began[6:]
     assert second[0][1] == pytest.approx(5.0, abs=0.1)
     assert second[1][1] - second[0][1] > 3 * (first[1][1] - first[0][1])
 
 
 def test_seconds_asked_for_are_those_of_every_window() -> None:
     began = stretched(30.0, Limits(seconds=2.0))
-    assert [stage for stage, _ in began] == ["A", "L", "T", "B", "done"]
-    assert [at for _, at in began] == pytest.approx([1.0, 3.0, 5.0, 7.0, 9.0], abs=0.05)
+    assert [stage for stage, _ in began] == ["A", "N", "L", "T", "B", "done"]
+    # What operators are called with is known after half a second.
+    assert [at for _, at in began] == pytest.approx([1.0, 3.0, 3.5, 5.5, 7.5, 9.5], abs=0.05)
     assert stretched(3.0, Limits(seconds=0.1, warmup=0))[0] == ("A", 0.0)
 
 
@@ -150,7 +151,7 @@ def moments(late: float, origin: float | None, until: float) -> list[tuple[str, 
 
 def test_by_the_clock_ranks_change_windows_at_common_moments_and_delays_do_not_add_up() -> None:
     quick, slow = moments(0.0, 2.0, 12), moments(0.1, 2.0, 12)
-    stages = [*("A", "T", "B", "done"), *("A", "L", "T", "B", "done")]
+    stages = [*("A", "T", "B", "done"), *("A", "N", "L", "T", "B", "done")]
     assert [stage for stage, _ in quick] == [stage for stage, _ in slow] == stages
     assert quick[0][1] == pytest.approx(2.3, abs=0.02)
     for (_, one), (_, other) in zip(quick, slow, strict=True):
@@ -166,11 +167,31 @@ def test_a_window_that_began_late_is_not_cut_to_nothing() -> None:
     assert began["T"] - began["A"] >= 0.15
 
 
-def test_what_operators_are_called_with_is_noted_right_before_the_last_round() -> None:
-    stretches, windows = Stretches(ON_ITS_OWN, 0), Windows(ON_ITS_OWN, 0)
-    noting = [at / 100 for at in range(600) if stretches.notes_inputs(windows.now, at * SECOND // 100)]
-    assert (noting[0], noting[-1]) == (4.5, 4.99)
-    windows.begin(Stage.TIMED, 0)
-    assert not stretches.notes_inputs(windows.now, int(4.7 * SECOND))
-    at_once = Stretches(Limits(seconds=1.0, warmup=0), 0)
-    assert not any(at_once.notes_inputs(Windows(ON_ITS_OWN, 0).now, at * SECOND // 100) for at in range(600))
+def stages_by_the_clock(with_kept: bool) -> list[str]:
+    windows, stretches = Windows(ON_ITS_OWN, 0), Stretches(ON_ITS_OWN, 0)
+    found = []
+    for now in range(0, 4 * SECOND, SECOND // 100):
+        if (stage := stretches.due(windows.now, now)) is not None:
+            windows.begin(stage, now)
+            stretches.with_kept = with_kept
+            found.append(stage.value)
+            if stage is Stage.DONE:
+                stretches.round_ended()
+    return found
+
+
+def test_what_operators_are_called_with_is_noted_behind_the_untraced_window() -> None:
+    assert stages_by_the_clock(with_kept=False) == ["A", "N", "L", "T", "B", "done"]
+
+
+def test_memory_is_kept_in_a_window_of_its_own_where_a_step_takes_it_anew() -> None:
+    assert stages_by_the_clock(with_kept=True) == ["A", "N", "L", "T", "B", "K", "done"]
+    windows = Windows(ON_ITS_OWN, 0)
+    windows.with_kept = True
+    windows.begin(Stage.ATTRIBUTED, 0)
+    assert windows.following is Stage.KEPT
+    fixed = Windows(FIXED, 0)
+    fixed.with_kept = True
+    fixed.begin(Stage.ATTRIBUTED, 0)
+    # One rank cannot have a window more than the others.
+    assert fixed.following is Stage.DONE

@@ -37,7 +37,7 @@ __all__ = ["app", "own_arguments"]
 app = verb_app()
 
 _EXIT_FOUND, _EXIT_NOT_POSSIBLE, _EXIT_TIMEOUT = 1, 3, 124
-_DONE = {"A": "timed", "L": "with lines", "T": "traced", "B": "with both"}
+_DONE = {"A": "timed", "L": "with lines", "T": "traced", "B": "with both", "K": "keeping memory"}
 _STDERR = 2
 
 

@@ -9,15 +9,16 @@ from statistics import median
 
 import numpy as np
 
-from trackside.diagnose.pace import at_pace, first_touched, lightest, typical
 from trackside.diagnose.places import Places
 from trackside.diagnose.source import Source, read_source
 from trackside.diagnose.workbench import Ratio, Workbench
 from trackside.profiling.captured import Captured
 from trackside.profiling.fresh_memory import MOST_TOUCH_NS
 from trackside.profiling.line_stacks import Line
+from trackside.profiling.pace import at_pace, fresh_memory, lightest, typical
 from trackside.profiling.rank_times import RanksSeen
 from trackside.profiling.roofline import kernel_works
+from trackside.records.profile import WindowTimes
 from trackside.trace.dependencies import TracedGraph, task_graph
 from trackside.trace.edits import Edit, Remove, Scale, ShrinkGaps
 from trackside.trace.graph import TaskGraph
@@ -25,14 +26,14 @@ from trackside.trace.intervals import merged
 from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, OpInputs, Trace
 from trackside.trace.schedule import Schedule, schedule
-from trackside.trace.steps import Steps, find_steps
+from trackside.trace.steps import Steps, find_steps, last_steps
 from trackside.trace.timeline import main_thread, outermost
 
 __all__ = ["Evidence", "Machine", "gather"]
 
 _NO_INPUTS = OpInputs((), (), ())
 # Rules look at so many rows of a trace, or at five steps if those are more: enough for seconds of looking.
-_MOST_ROWS, _FEWEST_STEPS = 8000, 5
+_MOST_ROWS = 8000
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class Evidence:
     """What was run: the script and its arguments."""
     machine: Machine = Machine()
     workbench: Workbench | None = None
+    faults: float = 0.0
+    """Page faults of an untraced step, where they are a part of its time."""
+    kept: WindowTimes | None = None
+    """Untraced steps in which the heap kept what was freed, where they were looked at."""
     step_spread: float = 0.0
     """Relative interquartile range of the untraced steps."""
     ranks: RanksSeen = field(default_factory=RanksSeen)
@@ -413,7 +418,7 @@ def gather(
     steps = captured.steps if captured.steps is not None else find_steps(trace)
     if not len(steps):
         return None
-    trace, steps = _few(trace, steps)
+    trace, steps = last_steps(trace, steps, _MOST_ROWS)
     first = captured.window("A")
     files = {place.file for place in captured.attribution.known} if captured.attribution else set()
     kept = captured.sources.lines
@@ -423,12 +428,12 @@ def gather(
     on_host = np.flatnonzero(~np.isin(usual.row, trace.on_device))
     step_ns = _true_step_ns(captured, bool(len(trace.on_device)))
     taken = captured.allocated
-    touched = first_touched(as_traced, trace, taken, int(steps.begin[0])) if taken is not None else None
+    fresh = fresh_memory(as_traced, trace, taken, int(steps.begin[0])) if taken is not None else None
     touch_ns = captured.touch_ns.get("T", MOST_TOUCH_NS)
     return Evidence(
         trace=trace,
         steps=steps,
-        traced=usual if step_ns is None else at_pace(usual, on_host, step_ns, touched, touch_ns),
+        traced=usual if step_ns is None else at_pace(usual, on_host, step_ns, fresh, touch_ns),
         as_traced=as_traced,
         light=None if step_ns is None or not len(trace.on_device) else lightest(usual, on_host, step_ns),
         places=Places(trace, steps, captured.attribution),
@@ -436,28 +441,12 @@ def gather(
         command=tuple(command),
         machine=machine or Machine(),
         workbench=workbench,
+        faults=captured.faults,
+        kept=captured.window("K"),
         step_spread=first.spread if first is not None else 0.0,
         ranks=ranks or RanksSeen(),
         counters=counters or {},
     )
-
-
-def _few(trace: Trace, steps: Steps) -> tuple[Trace, Steps]:
-    """The last steps, as many as rules can look at in seconds: one is like the other."""
-    rows = np.searchsorted(np.sort(trace.start), np.append(steps.begin, steps.end[-1]))
-    last = len(steps)
-    first = last - 1
-    while first > 0 and (last - first < _FEWEST_STEPS or rows[last] - rows[first - 1] <= _MOST_ROWS):
-        first -= 1
-    if first == 0:
-        return trace, steps
-    begin, end = int(steps.begin[first]), int(steps.end[-1])
-    began = trace.start.copy()
-    device = trace.on_device
-    calls = launch_of(trace, device)
-    began[device[calls >= 0]] = trace.start[calls[calls >= 0]]
-    kept = trace.where((began >= begin) & (began < end))
-    return kept, Steps(steps.begin[first:], steps.end[first:], steps.found_by)
 
 
 def _true_step_ns(captured: Captured, has_device: bool) -> float | None:

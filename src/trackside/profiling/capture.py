@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from trackside.profiling.compiled_code import CompiledCode
 from trackside.profiling.handler_errors import is_a_handlers
+from trackside.profiling.heap import keep_memory, takes_memory_anew
 from trackside.profiling.inputs_log import STEPS_NOTED
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
@@ -139,8 +140,6 @@ class Capture:
         self._meter: Callable[[], int] | None = None
         self._from_start = bool(asked.get("from_start"))
         """Whether everything is recorded from the start: what is captured may be over before its windows."""
-        self._noted_by_time = False
-        """Whether it was begun to note what operators are called with, while windows go by the clock."""
         self._all_since_ns: int | None = None
         """While everything is recorded."""
         self._beginning: Windows | None = None
@@ -275,11 +274,11 @@ class Capture:
                 point.ask()
             looked_at = (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED)
             return _TRACED_TICK_S if windows.stage in looked_at else _SLOW_TICK_S
-        if self._due(windows, stretches) is not None or self._notes_now(windows, stretches):
+        if self._due(windows, stretches) is not None or self._recording.inputs_overflow():
             point.ask()
             if 0 < point.refused <= _MOMENTS:
                 return _NEXT_MOMENT_S
-        elif windows.stage is Stage.TIMED:
+        elif windows.stage in (Stage.TIMED, Stage.KEPT):
             self._note_progress(windows.now)
         return _SLOW_TICK_S if stretches.over else _TICK_S
 
@@ -288,12 +287,6 @@ class Capture:
         if due is None and self._is_full(windows, self._size.look() if self._size else 0):
             return windows.following
         return None if due is Stage.TIMED and self._is_early(stretches) else due
-
-    def _notes_now(self, windows: Windows, stretches: Stretches) -> bool:
-        """Whether what operators are called with should be noted, and is not yet."""
-        if self._noted_by_time or self._all_since_ns is not None:
-            return False
-        return stretches.notes_inputs(windows.now, _clock())
 
     def _is_early(self, stretches: Stretches) -> bool:
         """Whether better is to be expected soon: steps, or a device."""
@@ -331,11 +324,7 @@ class Capture:
             return
         due = self._due(windows, stretches)
         if due is None:
-            if self._notes_now(windows, stretches):
-                self._noted_by_time = True
-                self._recording.begin_inputs()
             return
-        self._recording.end_inputs(steps=None)
         if windows.stage is Stage.TIMED and self._is_early(stretches):
             # An optimizer was made meanwhile.
             self._windows = Windows(self._limits, _clock())
@@ -426,12 +415,16 @@ class Capture:
             self._note_progress(ending)
         ending.closed_ns = _clock()
         _note_core(ending)
+        if ending.stage is Stage.TIMED:
+            self._look_at_heap(windows, ending)
+        if ending.stage is Stage.NOTED:
+            self._recording.end_inputs(steps=None)
         if ending.stage is Stage.LOGGED:
             self._recording.end_lines()
         if following is Stage.LOGGED and uses_device():
             # What a device runs tells the time there, as long as it always is.
             following = Stage.TRACED
-        if following is Stage.DONE and ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
+        if following in (Stage.KEPT, Stage.DONE) and ending.stage in (Stage.TRACED, Stage.ATTRIBUTED):
             self._recording.end(aside=self._whole is not None)
         self._say(
             "window",
@@ -449,7 +442,9 @@ class Capture:
         if following is Stage.DONE:
             self._write_compiled()
         # Last, since the line log would give what follows to the line that the program is on.
-        if following is Stage.LOGGED:
+        if following is Stage.NOTED:
+            self._recording.begin_inputs()
+        elif following is Stage.LOGGED:
             self._recording.begin_lines()
         elif following is Stage.TRACED:
             if self._size is not None:
@@ -457,6 +452,8 @@ class Capture:
             self._recording.begin()
         elif following is Stage.ATTRIBUTED:
             self._recording.begin_log()
+        elif following is Stage.KEPT:
+            keep_memory()
         elif following is Stage.DONE and not windows.by_time:
             self._steps.close()
             self._watcher.close()
@@ -464,6 +461,15 @@ class Capture:
         _note_core(windows.now)
         if windows.by_time:
             self._note_progress(windows.now)
+
+    def _look_at_heap(self, windows: Windows, timed: Window) -> None:
+        """Where a step takes no memory anew, tracing must not bring it; what it costs is seen."""
+        anew = takes_memory_anew(asdict(timed))
+        if not anew and not uses_device():
+            keep_memory()
+        windows.with_kept = anew and not uses_device()
+        if self._stretches is not None:
+            self._stretches.with_kept = windows.with_kept and self._rank_clock is None
 
     def _write_compiled(self) -> None:
         graphs = self._compiled_code.graphs
@@ -491,7 +497,7 @@ class Capture:
 
 
 def _note_core(window: Window) -> None:
-    if window.stage in (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED):
+    if window.stage not in (Stage.WARM, Stage.DONE):
         window.faults.append(page_faults())
-    if window.stage in (Stage.LOGGED, Stage.TRACED) and (times := core_times_ns()) is not None:
+    if window.stage in (Stage.TIMED, Stage.LOGGED, Stage.TRACED) and (times := core_times_ns()) is not None:
         window.core_ns.append((_clock(), *times))

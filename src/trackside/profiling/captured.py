@@ -14,6 +14,7 @@ import numpy as np
 from trackside.profiling.attribution import Attribution, attribute
 from trackside.profiling.clock import ClockFit, NoMarkers, fit, marker_spans
 from trackside.profiling.fresh_memory import MOST_TOUCH_NS, most_touch_ns
+from trackside.profiling.heap import takes_memory_anew
 from trackside.profiling.inputs_log import INPUTS_FILE, STEPS_NOTED
 from trackside.profiling.line_events import LineEvents
 from trackside.profiling.line_stacks import Line
@@ -77,6 +78,8 @@ class Captured:
     """What first touches cost a byte of new memory in each traced window, at most."""
     on_core: tuple[float, float] | None = None
     """How much of the traced window the main thread ran, and stood ready while others had its core."""
+    faults: float = 0.0
+    """Page faults of an untraced step, where they are a part of its time."""
     step_times_ms: dict[str, list[float]] = field(default_factory=dict)
     """Every step of each window, by the host's clock."""
 
@@ -135,6 +138,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
         found.step_times_ms = {name: steps_ms(one) for name, one in windows.items() if one["ends_ns"]}
     if found.window("A") is not None:
         found.timed_ns = windows["A"]["began_ns"], windows["A"]["closed_ns"] or windows["A"]["ends_ns"][-1]
+    found.faults = _faults(windows.get("A"), found.window("A"))
     found.sources = _sources(_json(folder / "sources.json", found), noted, found)
     _say_what_is_missing(windows, found)
     return found
@@ -369,6 +373,14 @@ def _touch_ns(taken: Trace, windows: dict[str, Any], name: str) -> float:
         return MOST_TOUCH_NS
     before, there = (count[-1] - count[0] for count in counts)
     return most_touch_ns(taken, there - before * lengths[1] / lengths[0])
+
+
+def _faults(window: dict[str, Any] | None, timed: WindowTimes | None) -> float:
+    """Of an untraced step; 0 where they are too few to speak of."""
+    if window is None or timed is None or not takes_memory_anew(window):
+        return 0.0
+    count, length = window["faults"][-1] - window["faults"][0], window["closed_ns"] - window["began_ns"]
+    return float(count * timed.step_ms * 1e6 / length)
 
 
 def _turns(windows: dict[str, Any]) -> float | None:

@@ -5,8 +5,8 @@ it ends. These parts lie between the memory of tensors, which falls into pieces 
 step of 12.4 ms had 3,900 page faults more and took 18.4 ms; without shapes 800 and 14.0 ms. Torch's execution
 trace keeps nothing of a tensor; what it lacks is times.
 
-There is one trace for all steps: a range that is open when one ends, and closed while another runs, ends the
-program by a segmentation fault.
+A range that is open when one such trace ends, and closed while another runs, ends the program by a
+segmentation fault: after one that left a range open there is no other.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _BEGINS = "_add_execution_trace_observer"
 _MOST_BYTES = 100_000_000
 # Of operators and what they return: ranges have none.
 _SHAPES = re.compile(rb'"shapes": (\[.+\]), "types"')
+# An operator or range with what it is in. These are written when they end, and are in none that is not.
+_INSIDE = re.compile(rb'"id": (\d+), "name": "[^\n]*", "ctrl_deps": (\d+)')
 # Without steps: what is called as often is called in every turn, and others may be this part of all.
 _OFTEN, _SELDOM = 3, 0.02
 
@@ -46,12 +48,16 @@ class InputsLog:
     def __init__(self, folder: str) -> None:
         self._part, self._path = (os.path.join(folder, name) for name in (_PART, INPUTS_FILE))
         self._runs = False
+        self._left_open = False
+        """Whether a range that had begun was open when a trace ended."""
         self._messages = TorchMessages()
         self._programs: Any = None
         """How the program would begin a trace of its own."""
 
     def begin(self) -> bool:
         """From now on, if torch can and the program does not have the same done."""
+        if self._left_open:
+            return False
         try:
             added = self._quietly(lambda torch: torch._add_execution_trace_observer(self._part))
             # Torch says so too where there is one already, and has not opened our file.
@@ -104,6 +110,15 @@ class InputsLog:
             self._take_back()
             self._quietly(lambda torch: torch._disable_execution_trace_observer())
             self._quietly(lambda torch: torch._remove_execution_trace_observer())
+            self._left_open = self._leaves_open()
+
+    def _leaves_open(self) -> bool:
+        try:
+            with open(self._part, "rb") as file:
+                rows = _INSIDE.findall(file.read(_MOST_BYTES))
+        except OSError:
+            return True
+        return bool({inside for _, inside in rows} - {number for number, _ in rows})
 
     def _give_way_to_others(self) -> None:
         """There can be one trace only, and the program's own comes first: when it begins, ours ends."""

@@ -9,8 +9,10 @@ from typing import Any
 
 import trackside
 from trackside.profiling.captured import Captured
+from trackside.profiling.fresh_memory import MOST_TOUCH_NS
 from trackside.profiling.line_rows import bucket_rows, line_rows, module_rows
 from trackside.profiling.memory_rows import memory_rows
+from trackside.profiling.pace import untraced
 from trackside.profiling.step_view import StepView, device_name
 from trackside.profiling.verdict import verdict
 from trackside.records.profile import (
@@ -201,6 +203,9 @@ def step_in_view(captured: Captured) -> tuple[float | None, StepView | None]:
     if step_ms is None:
         ran = as_run(trace, steps)
         step_ms = float(ran.end[-1] - ran.begin[0]) / 1e6 / len(steps)
+    elif captured.window("A") is not None:
+        touch_ns = captured.touch_ns.get("T", MOST_TOUCH_NS)
+        trace, steps = untraced(trace, steps, captured.allocated, 1e6 * step_ms, touch_ns)
     return step_ms, StepView(trace, steps, step_ms)
 
 

@@ -51,23 +51,33 @@ def by_progress(
     """
     found: list[WindowTimes] = []
     if traced is not None and len(traced):
-        stretches = _untraced(windows, in_window)
-        count = sum(done for _, done in stretches)
-        if count:
-            lengths = [ms / done for ms, done in stretches]
-            mean = sum(ms for ms, _ in stretches) / count
-            found.append(_times("A", max(1, round(count)), mean, lengths, found))
+        found += _untraced_times("A", windows, in_window, found)
     beside: tuple[tuple[WindowName, Steps | None], ...] = (("T", traced), ("B", attributed))
     for name, steps in beside:
         if steps is not None and len(steps):
             lengths = ((steps.end - steps.begin) / 1e6).tolist()
             found.append(_times(name, len(lengths), sum(lengths) / len(lengths), lengths, found))
+    if traced is not None and len(traced):
+        found += _untraced_times("K", windows, in_window, found)
     return found
 
 
-def _untraced(windows: Mapping[str, Any], traced_steps: float) -> list[tuple[float, float]]:
-    """Stretches of the untraced window: milliseconds, and steps that were done in them."""
-    timed, traced = windows.get("A"), windows.get("T")
+def _untraced_times(
+    name: WindowName, windows: Mapping[str, Any], traced_steps: float, before: list[WindowTimes]
+) -> list[WindowTimes]:
+    """Those of an untraced window, if it shows any."""
+    stretches = _untraced(name, windows, traced_steps)
+    count = sum(done for _, done in stretches)
+    if not count:
+        return []
+    lengths = [ms / done for ms, done in stretches]
+    mean = sum(ms for ms, _ in stretches) / count
+    return [_times(name, max(1, round(count)), mean, lengths, before)]
+
+
+def _untraced(name: str, windows: Mapping[str, Any], traced_steps: float) -> list[tuple[float, float]]:
+    """Stretches of an untraced window: milliseconds, and steps that were done in them."""
+    timed, traced = windows.get(name), windows.get("T")
     if timed is None or traced is None or len(traced["progress"]) < 2 or len(timed["progress"]) < 2:
         return []
     # Not by time, which may be uneven; reading the count counts one.

@@ -18,22 +18,32 @@ class Stage(Enum):
     WARM = "warm"
     TIMED = "A"
     """Nothing but the hook at the end of a step."""
+    NOTED = "N"
+    """What operators are called with is noted; by the clock only, by steps that is done in warm-up."""
     LOGGED = "L"
     """The line log alone: what a line takes of a step that nothing else stretches."""
     TRACED = "T"
     """The profiler, without stacks."""
     ATTRIBUTED = "B"
     """The profiler and the line log, which tells whose each event is."""
+    KEPT = "K"
+    """As timed, but the heap keeps what is freed: only where a step takes memory anew."""
     DONE = "done"
 
 
 _AFTER = {
     Stage.WARM: Stage.TIMED,
     Stage.TIMED: Stage.LOGGED,
+    Stage.NOTED: Stage.LOGGED,
     Stage.LOGGED: Stage.TRACED,
     Stage.TRACED: Stage.ATTRIBUTED,
     Stage.ATTRIBUTED: Stage.DONE,
+    Stage.KEPT: Stage.DONE,
 }
+
+
+def _after(stage: Stage, with_kept: bool) -> Stage:
+    return Stage.KEPT if with_kept and stage is Stage.ATTRIBUTED else _AFTER.get(stage, Stage.DONE)
 
 
 MAX_TRACE = 500_000_000
@@ -47,7 +57,7 @@ class Limits:
     warmup: int | None = None
     """Steps before anything is timed."""
     steps: int | None = None
-    """Steps of each window; of the one with the line log alone half as many."""
+    """Steps of each window; of those with the line log alone, or with memory kept, half as many."""
     seconds: float | None = None
     """How long a window lasts, instead."""
     fixed: bool = False
@@ -71,6 +81,7 @@ _PACES = {
     Stage.LOGGED: _Pace(1, 0.5, 10),
     Stage.TRACED: _Pace(2, 0.5, 10),
     Stage.ATTRIBUTED: _Pace(2, 0.5, 5),
+    Stage.KEPT: _Pace(2, 0.7, 20),
 }
 # Of one of several ranks: what it waits for must not be another's tracing, so no rank decides by itself.
 _FIXED = {Stage.WARM: 5, Stage.TIMED: 10, Stage.LOGGED: 3, Stage.TRACED: 10, Stage.ATTRIBUTED: 3}
@@ -97,10 +108,10 @@ class Window:
     progress: list[tuple[int, int]] = field(default_factory=list)
     """Without steps: times, and how far the program's own Python work had come."""
     core_ns: list[tuple[int, int, int]] = field(default_factory=list)
-    """With lines alone or traced, at its beginning and end: the time, and how long its thread had until then
-    run on a core, and stood ready to run."""
+    """Timed, with lines alone or traced, at its beginning and end: the time, how long its thread had until
+    then run on a core, and how long it had stood ready to run."""
     faults: list[int] = field(default_factory=list)
-    """With lines alone, traced, or both, at its beginning and end: page faults of the process until then."""
+    """At its beginning and end: page faults of the process until then."""
 
     @property
     def steps_ns(self) -> list[int]:
@@ -117,6 +128,8 @@ class Windows:
         self.now = Window(Stage.WARM, now_ns)
         self.by_time = False
         """Whether they were changed by the clock, and have no steps."""
+        self.with_kept = False
+        """Whether a window in which the heap keeps memory is to follow."""
         self._met = not limits.fixed
         """Whether ranks are in step again after the profiler was started, which takes some longer."""
 
@@ -126,7 +139,7 @@ class Windows:
 
     @property
     def following(self) -> Stage:
-        return _AFTER.get(self.stage, Stage.DONE)
+        return _after(self.stage, self.with_kept and not self._limits.fixed)
 
     def step_ended(self, now_ns: int) -> Stage:
         """Count a step; returns the stage that the next step belongs to. Who changes it calls `begin`."""
@@ -146,7 +159,7 @@ class Windows:
 
     def is_stuck(self, now_ns: int) -> bool:
         """Whether steps have ceased in a window that must not go on for ever."""
-        if self.stage not in (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED):
+        if self.stage not in (Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED, Stage.KEPT):
             return False
         longest = max((ns for window in (*self.past, self.now) for ns in window.steps_ns), default=0)
         return now_ns - self.now.began_ns > max(_LONGEST_S * 1e9, _LONGEST_STEPS * longest)
@@ -156,7 +169,7 @@ class Windows:
         count = len(window.ends_ns)
         seconds = (window.ends_ns[-1] - window.began_ns) / 1e9
         asked = limits.steps
-        if asked is not None and window.stage is Stage.LOGGED:
+        if asked is not None and window.stage in (Stage.LOGGED, Stage.KEPT):
             # Half is enough for shares, and leaves a short program the rest.
             asked = (asked + 1) // 2
         if limits.fixed:
@@ -187,29 +200,35 @@ class _Round:
 
     begins: float
     timed: float
+    noted: float
     logged: float
     traced: float
     attributed: float
+    kept: float
 
     def lasts(self, stage: Stage) -> float:
         return {
             Stage.TIMED: self.timed,
+            Stage.NOTED: self.noted,
             Stage.LOGGED: self.logged,
             Stage.TRACED: self.traced,
             Stage.ATTRIBUTED: self.attributed,
+            Stage.KEPT: self.kept,
         }[stage]
 
     def ends(self, stage: Stage) -> float:
         """When a window should be over, in seconds since torch was imported."""
-        order = (Stage.TIMED, Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED)
-        return self.begins + sum(self.lasts(one) for one in order[: order.index(stage) + 1])
+        return self.begins + sum(self.lasts(one) for one in _BY_TIME[: _BY_TIME.index(stage) + 1])
 
 
+_BY_TIME = (Stage.TIMED, Stage.NOTED, Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED, Stage.KEPT)
 # Seconds in which it is noted what operators are called with: three steps of up to a sixth of a second.
 _NOTING = 0.5
-# Nobody knows how long a program will run. The first round serves one of a second or two, without time for
-# lines alone; the second, longer and behind most programs' loading, replaces it.
-_ROUNDS = (_Round(0.3, 0.3, 0.0, 0.25, 0.25), _Round(5.0, 1.5, 0.5, 0.7, 0.7))
+# Nobody knows how long a program will run. The first round serves one of a second or two; the second, longer
+# and behind most programs' loading, replaces it. Several ranks have no windows in the first that are short
+# beside what one of them may be late by: for what operators are called with, and for lines alone.
+_ROUNDS = (_Round(0.2, 0.2, 0.06, 0.1, 0.2, 0.2, 0.2), _Round(5.0, 1.5, _NOTING, 0.5, 0.7, 0.7, 0.7))
+_RANKS_FIRST = _Round(0.3, 0.3, 0.0, 0.0, 0.25, 0.25, 0.0)
 
 
 class Stretches:
@@ -227,11 +246,14 @@ class Stretches:
     ) -> None:
         asked = limits.seconds
         # A second of warm-up at most: --seconds 10 is about the windows.
-        whole = _ROUNDS if asked is None else (_Round(min(asked, 1.0), asked, asked, asked, asked),)
+        usual = _ROUNDS if origin_ns is None else (_RANKS_FIRST, *_ROUNDS[1:])
+        whole = usual if asked is None else (_asked(asked),)
         self._rounds = whole if limits.warmup != 0 else (_first_at_once(whole[0]), *whole[1:])
         self._began_ns = now_ns
         self._origin_ns = origin_ns
         self._done = 0
+        self.with_kept = False
+        """Whether a window in which the heap keeps memory is to follow; not on one of several ranks."""
 
     def seconds(self, now_ns: int) -> float:
         """Since torch was imported, on all ranks if there are several."""
@@ -252,14 +274,10 @@ class Stretches:
             return Stage.TIMED if self.seconds(now_ns) >= this.begins else None
         if not self._is_over(window, this, now_ns):
             return None
-        return Stage.TRACED if window.stage is Stage.TIMED and not this.logged else _AFTER[window.stage]
-
-    def notes_inputs(self, window: Window, now_ns: int) -> bool:
-        """Whether the last round is about to begin, and it is time to note what operators are called with."""
-        if self._done >= len(self._rounds) or window.stage not in (Stage.WARM, Stage.DONE):
-            return False
-        begins: float = self._rounds[-1].begins
-        return 0 < begins - self.seconds(now_ns) <= _NOTING
+        following = Stage.NOTED if window.stage is Stage.TIMED else _after(window.stage, self.with_kept)
+        while following in (Stage.NOTED, Stage.LOGGED) and not this.lasts(following):
+            following = _AFTER[following]
+        return following
 
     def _is_over(self, window: Window, this: _Round, now_ns: int) -> bool:
         lasted, lasts = (now_ns - window.began_ns) / 1e9, this.lasts(window.stage)
@@ -274,6 +292,10 @@ class Stretches:
     @property
     def over(self) -> bool:
         return self._done >= len(self._rounds)
+
+
+def _asked(seconds: float) -> _Round:
+    return _Round(min(seconds, 1.0), seconds, min(seconds, _NOTING), *[seconds] * 4)
 
 
 def _first_at_once(one: _Round) -> _Round:

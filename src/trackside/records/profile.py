@@ -37,8 +37,9 @@ Bound = Literal["memory", "compute", "latency", "launch", "communication", "copy
 
 BucketName = Literal["optimizer", "loading", "copies", "communication", "autograd", "unattributed"]
 
-WindowName = Literal["A", "L", "T", "B"]
-"""A: untraced; L: with the line log alone; T: traced; B: traced and with the line log."""
+WindowName = Literal["A", "L", "T", "B", "K"]
+"""A: untraced; L: with the line log alone; T: traced; B: traced and with the line log; K: untraced again, but
+the heap keeps what is freed."""
 
 
 class ProgramEnd(Part):

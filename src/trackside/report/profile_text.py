@@ -25,7 +25,7 @@ _PARTS = {
     "host": ("yellow", "░"),
     "idle": ("red", "·"),
 }
-_WINDOWS = {"A": "untraced", "L": "with lines", "T": "traced", "B": "with both"}
+_WINDOWS = {"A": "untraced", "L": "with lines", "T": "traced", "B": "with both", "K": "keeping memory"}
 _LINES, _KERNELS, _FINDINGS, _TRUST = 6, 5, 3, 3
 # Of more ranks the slowest, the median and the fastest.
 _RANKS = 4

@@ -10,13 +10,15 @@ from trackside.trace.links import launch_of
 from trackside.trace.model import Ints, Kind, Trace
 from trackside.trace.timeline import main_thread, outermost
 
-__all__ = ["Steps", "as_run", "find_steps", "like_steps"]
+__all__ = ["Steps", "as_run", "find_steps", "last_steps", "like_steps"]
 
 _PROFILER_MARK = "ProfilerStep#"
 _OPTIMIZER = "Optimizer.step#"
 # A period must repeat this often, cover this share of the operators, and not be a loop inside a step.
 _FEWEST_REPEATS, _COVERED = 3, 0.8
 _MOST_OPERATORS = 200_000
+# However many rows they have, so many of the last steps are looked at.
+_FEWEST_LAST = 5
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,24 @@ def as_run(trace: Trace, steps: Steps) -> Steps:
         return np.where(before >= 0, np.maximum(times, over[np.maximum(before, 0)]), times)
 
     return Steps(done(steps.begin), done(steps.end), steps.found_by)
+
+
+def last_steps(trace: Trace, steps: Steps, most_rows: int) -> tuple[Trace, Steps]:
+    """The last steps, as many as have so many rows, and their part of the trace: one is like the other."""
+    rows = np.searchsorted(np.sort(trace.start), np.append(steps.begin, steps.end[-1]))
+    last = len(steps)
+    first = last - 1
+    while first > 0 and (last - first < _FEWEST_LAST or rows[last] - rows[first - 1] <= most_rows):
+        first -= 1
+    if first == 0:
+        return trace, steps
+    begin, end = int(steps.begin[first]), int(steps.end[-1])
+    began = trace.start.copy()
+    device = trace.on_device
+    calls = launch_of(trace, device)
+    began[device[calls >= 0]] = trace.start[calls[calls >= 0]]
+    kept = trace.where((began >= begin) & (began < end))
+    return kept, Steps(steps.begin[first:], steps.end[first:], steps.found_by)
 
 
 def _annotations(trace: Trace, prefix: str) -> Ints:

@@ -71,7 +71,7 @@ function stepSection() {
       el("div.aside", {}, windows(), criticalPath())));
 }
 
-const WINDOWS = { A: "untraced", L: "with lines", T: "traced", B: "with both" };
+const WINDOWS = { A: "untraced", L: "with lines", T: "traced", B: "with both", K: "keeping memory" };
 
 function windows() {
   const rows = list(record.windows);

@@ -1,4 +1,4 @@
-"""How quick the host is beside a device that sets the pace: tracing slows it by what nothing tells."""
+"""Traced steps as they would have been untraced: tracing slows a host by what nothing tells."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +10,13 @@ from trackside.diagnose import diagnosis
 from trackside.diagnose.evidence import Evidence, gather
 from trackside.diagnose.rule import Draft, Rule
 from trackside.profiling.captured import Captured
+from trackside.profiling.pace import untraced
+from trackside.profiling.record import step_in_view
+from trackside.profiling.step_view import StepView
 from trackside.records.profile import Finding, WindowTimes
 from trackside.trace.model import Kind, Trace
 from trackside.trace.reader import read_trace
+from trackside.trace.steps import find_steps
 
 OPERATORS, TRACED_US = 100, 20.0
 
@@ -105,6 +109,67 @@ def faulting(folder: Path, fill: str) -> Trace:
                 )
         at += 900
     return read_trace(made.write(folder / "trace.json"))
+
+
+def shares(view: StepView) -> dict[str, float]:
+    """Of a step, by operator."""
+    return {one.name: one.share for one in view.kernels(None, {})[0]}
+
+
+def test_operators_are_shown_as_long_as_they_are_untraced_however_much_new_memory_tracing_brought(
+    tmp_path: Path,
+) -> None:
+    trace = faulting(tmp_path, "aten::add")
+    memory = trace.kind == Kind.MEMORY
+    captured = Captured(
+        windows=[WindowTimes(window="A", steps=50, step_ms=0.5, spread=0.0, slowdown=None)],
+        traced=trace.where(~memory),
+        allocated=trace.where(memory),
+        steps=find_steps(trace),
+    )
+    _, view = step_in_view(captured)
+    assert view is not None
+    # Of the trace's 900 µs the sums have 480, of the step's 500 they have 80.
+    assert shares(view)["aten::mm"] == pytest.approx(0.8, abs=0.01)
+    assert shares(view)["aten::add"] == pytest.approx(0.16, abs=0.01)
+    assert view.breakdown().compute == pytest.approx(0.48, abs=0.01)
+    assert view.steps.end[-1] - view.steps.begin[0] == pytest.approx(6 * 500_000, rel=0.01)
+
+
+def small_and_large(folder: Path) -> Trace:
+    """Steps of a product of 400 µs, and of 100 operators that call two each: traced 5 µs, in truth 3."""
+    made, at = Maker(), 0.0
+    for step in range(6):
+        made.mark(f"ProfilerStep#{step}", at, 1000)
+        made.op("aten::mm", at, 400)
+        for place in range(100):
+            began = at + 401 + 5.98 * place
+            made.op("aten::linear", began, 5)
+            # Around each of those inside, a quarter of a microsecond on either side is tracing's.
+            made.op("aten::t", began + 1, 1)
+            made.op("aten::mm", began + 3, 1)
+        at += 1000
+    return read_trace(made.write(folder / "trace.json"))
+
+
+def test_what_calls_many_is_longer_traced_and_what_calls_none_is_not(tmp_path: Path) -> None:
+    trace = small_and_large(tmp_path)
+    steps = find_steps(trace)
+    # Each of 301 operators is traced for half a microsecond.
+    moved, moved_steps = untraced(trace, steps, None, 849_500)
+    assert moved_steps.end[-1] - moved_steps.begin[0] == pytest.approx(6 * 849_500, rel=0.002)
+    long = moved.named("aten::mm") & (trace.duration > 100_000)
+    assert moved.duration[long].tolist() == [400_000] * 6
+    assert moved.duration[moved.named("aten::t")] == pytest.approx(1000, abs=2)
+    assert moved.duration[moved.named("aten::linear")] == pytest.approx(4000, rel=0.02)
+    # All in its order.
+    assert (moved.start[1:] >= moved.start[:-1]).all()
+
+
+def test_a_step_that_tracing_did_not_slow_down_stays_as_it_was(tmp_path: Path) -> None:
+    trace = small_and_large(tmp_path)
+    steps = find_steps(trace)
+    assert untraced(trace, steps, None, 1_000_000) == (trace, steps)
 
 
 @pytest.mark.parametrize("fill", ["aten::add", "aten::copy_"])
