@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -73,8 +73,55 @@ _PRODUCTS = {
     torch.ops.aten.sum,
 }
 
+# Operators that only move or cast what they are given.
+_MOVES = {
+    torch.ops.aten._to_copy,
+    torch.ops.aten.copy_,
+    torch.ops.aten.clone,
+    torch.ops.aten.detach,
+    torch.ops.aten.view,
+    torch.ops.aten._unsafe_view,
+    torch.ops.aten.t,
+    torch.ops.aten.transpose,
+    torch.ops.aten.permute,
+    torch.ops.aten.expand,
+    torch.ops.aten.slice,
+    torch.ops.aten.select,
+    torch.ops.aten.index_select,
+    torch.ops.aten.embedding,
+}
+_MATRIX_PRODUCTS = {
+    torch.ops.aten.mm,
+    torch.ops.aten.bmm,
+    torch.ops.aten.addmm,
+    torch.ops.aten.baddbmm,
+}
+_CONVOLUTIONS = {torch.ops.aten.convolution, torch.ops.aten.convolution_backward}
+
 Answer = dict[str, Any]
 """Leaf path -> tensor or plain value."""
+
+
+class Arithmetic(NamedTuple):
+    """What a task computes in, and how."""
+
+    narrow: bool = False
+    """In a type of 16 bits or fewer somewhere, or in TF32, whatever its outputs are."""
+    derives: bool = False
+    """Derivatives: where a function has kinks these jump."""
+
+    def with_call(self, func: Any, args: Any) -> Arithmetic:
+        packet = getattr(func, "overloadpacket", None)
+        given = [value for one in args for value in (one if isinstance(one, list | tuple) else (one,))]
+        narrow = packet not in _MOVES and any(
+            isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize < 4
+            for value in given
+        )
+        shortened = (packet in _MATRIX_PRODUCTS and _products_are_short()) or (
+            packet in _CONVOLUTIONS and _convolutions_are_short(given)
+        )
+        name = getattr(packet, "__name__", "")
+        return Arithmetic(self.narrow or narrow or shortened, self.derives or "_backward" in name)
 
 
 class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -102,6 +149,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """How many numbers an operator made 0, 1 or -1 in float32 that were none; None: not counted."""
         self.overflowed: bool | None = None
         """Whether a product or a sum of numbers was too large for its type; None: nobody asks."""
+        self.arithmetic: Arithmetic | None = None
+        """What operators have computed so far; None: nobody asks."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -124,6 +173,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.widened = self.widened or (self._wide is None and _makes_doubles(func, args, kwargs or {}))
         self.squared = self.squared or _squares_beyond_float32(func, args)
         self._coarse = self._coarse or _is_coarse(func, args)
+        if self.arithmetic is not None:
+            self.arithmetic = self.arithmetic.with_call(func, args)
         if func is torch.ops.aten._softmax_backward_data.default:
             self.squared = self.squared or self._coarse
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
@@ -171,6 +222,16 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return value
         rounded = self._reround(value)
         return rounded if alias is None else value.copy_(rounded)
+
+
+def _products_are_short() -> bool:
+    """Whether matrix products of float32 may be made of shorter numbers."""
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+def _convolutions_are_short(given: list[Any]) -> bool:
+    on_device = any(isinstance(value, torch.Tensor) and value.is_cuda for value in given)
+    return on_device and torch.backends.cudnn.allow_tf32
 
 
 def _is_coarse(func: Any, args: Any) -> bool:
@@ -262,6 +323,7 @@ class Oracle:
         self.drew = False
         self._flattened: int | None = None
         self._overflowed: bool | None = None
+        self._arithmetic: Arithmetic | None = None
         self.widened = self.squared = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
@@ -312,13 +374,16 @@ class Oracle:
         call = reference or self._workload.call
         before = torch.get_default_dtype()
         try:
-            if self.precision is None and self._reround is None and self._overflowed is None:
+            watched = self._reround, self._overflowed, self._arithmetic
+            if self.precision is None and all(one is None for one in watched):
                 return call(held, tree.build(spec, lambda i: wide[i])), wide
             torch.set_default_dtype(self.precision or before)
             with _Widen(self.precision, self._reround) as mode:
                 mode.flattened, mode.overflowed = self._flattened, self._overflowed
+                mode.arithmetic = self._arithmetic
                 output = call(held, tree.build(spec, lambda i: wide[i]))
             self._flattened, self._overflowed = mode.flattened, mode.overflowed
+            self._arithmetic = mode.arithmetic
             self.drew = self.drew or mode.drew
             self.widened, self.squared = self.widened or mode.widened, self.squared or mode.squared
             return output, wide
@@ -352,6 +417,17 @@ class Oracle:
             return False
         finally:
             self._overflowed = None
+
+    def arithmetic(self, inputs: Any, seed: int, earlier: Sequence[Any] = ()) -> Arithmetic | None:
+        """What `run` computes in, in its own types; None where it cannot be watched."""
+        self._arithmetic = Arithmetic()
+        try:
+            self.answer_as_run(inputs, seed, earlier)
+            return self._arithmetic
+        except Exception:
+            return None
+        finally:
+            self._arithmetic = None
 
     def answer_beside(
         self,

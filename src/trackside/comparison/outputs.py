@@ -9,7 +9,7 @@ from typing import Any
 from trackside.comparison import tolerance
 from trackside.comparison.bench import Bench, Call
 from trackside.comparison.checks import Ledger
-from trackside.comparison.study import Study, extend_contract
+from trackside.comparison.study import UNSTABLE, Study, extend_contract
 from trackside.comparison.tolerance import Bins
 
 __all__ = ["check_call", "check_changed_inputs", "suspicious"]
@@ -340,7 +340,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     worst = tolerance.exceeds(leaf["bins"], allowances)
     if worst is not None and _same_as_baseline(look, fact):
         worst = None
-    if worst is not None and not (study.random or _dtype(leaf, base) in _DOUBLE):
+    if worst is not None and _dtype(leaf, base) not in _DOUBLE:
         # Operators may be wider inside than their types say, and the baseline too exact to be a measure.
         condition, magnitude = _condition(look, path)
         base = tolerance.at_least(base, condition)
@@ -359,19 +359,18 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
             tolerance.merge(base, errors)
         allowances = _allowances(base, study, leaf, **limits)
         worst = tolerance.exceeds(leaf["bins"], allowances)
-    learnt = path.startswith("state:") or path.endswith(".grad")
-    if worst is not None and not study.random and (learnt or _few_beyond(leaf["bins"], allowances)):
-        # At a kink (a ReLU's) an error jumps, and in training with one unit all that is learnt through it:
-        # see what rounding as large as is legal does there, on these very inputs.
+    if worst is not None and (study.derives or _few_beyond(leaf["bins"], allowances)):
+        # At a kink (a ReLU's) an error jumps, and with one unit all that derives from it: see what rounding
+        # as large as is legal does there, on these very inputs.
         dtype = _dtype(leaf, base)
         for turn in range(_KINK_TURNS):
-            jumps = _noise_errors(look, path, dtype, tolerance.legal_factor(dtype), turn)
-            allowances = tolerance.widened(allowances, jumps, _KINK_SLACK if learnt else 1.0)
+            jumps = _noise_errors(look, path, dtype, _legal_factor(look, leaf, base), turn)
+            allowances = tolerance.widened(allowances, jumps, _KINK_SLACK if study.derives else 1.0)
             worst = tolerance.exceeds(leaf["bins"], allowances)
-            if worst is None or not (learnt or _few_beyond(leaf["bins"], allowances)):
+            if worst is None or not (study.derives or _few_beyond(leaf["bins"], allowances)):
                 break
     if worst is not None and not look.probing:
-        explained, late = _jumps_explain(look, fact, leaf, strict, _dtype(leaf, base))
+        explained, late = _jumps_explain(look, fact, leaf, strict, base)
         if explained:
             worst = None
     if worst is None:
@@ -391,7 +390,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     look.failed(
         check,
         f"{path}{spot['index']}: expected {_digits(spot['expected'])}, found "
-        f"{_digits(spot['found'])} (error {worst[1]:,.1f} times what is allowed; rms {mine['rms']:.1e} "
+        f"{_digits(spot['found'])} (error {_times(worst[1])} times what is allowed; rms {mine['rms']:.1e} "
         f"against the baseline's {theirs['rms']:.1e})",
         index=spot["index"],
         expected=spot["expected"],
@@ -405,8 +404,12 @@ def _is_rounding(look: _Look, leaf: dict[str, Any]) -> bool:
 
     It may be the square of such, as in Adam's state, and rounding that is legal is squared with it.
     """
-    legal = tolerance.legal_factor(_dtype(leaf, {})) ** 2 * look.study.cancelled[leaf["path"]]
+    legal = _legal_factor(look, leaf, {}) ** 2 * look.study.cancelled[leaf["path"]]
     return look.probing or tolerance.error(leaf["bins"]) <= legal
+
+
+def _legal_factor(look: _Look, leaf: dict[str, Any], base: Bins) -> float:
+    return tolerance.legal_factor(_dtype(leaf, base), look.study.narrow, base)
 
 
 def _allowances(
@@ -427,6 +430,7 @@ def _allowances(
         inputs=inputs,
         flushed=probing,
         slack=slack,
+        narrow=study.narrow,
     )
     if normwise:
         allowances = tolerance.normwise(allowances, dtype)
@@ -461,7 +465,7 @@ def _jumps_explain(
     fact: dict[str, Any],
     leaf: dict[str, Any],
     allowances: dict[str, tolerance.Allowance],
-    dtype: str,
+    base: Bins,
 ) -> tuple[bool, bool]:
     """Whether a leaf is right but for few elements at which rounding falls the other way.
 
@@ -473,13 +477,14 @@ def _jumps_explain(
     # What no jump can explain is wrong already, however long others would take to look at.
     if beyond["count"] is None or beyond["count"] > most or tolerance.exceeds(beyond["bins"], allowances):
         return False, False
+    dtype = _dtype(leaf, base)
     found = look.ask(
         "jumps",
         **asked,
         other=look.standard.id,
         other_leaf=look.standard_leaf(fact["path"]),
         # Types as the baseline computes in them; of narrow ones more than a step would be another precision.
-        times=tolerance.legal_factor(dtype) if dtype in _WIDE else 1,
+        times=_legal_factor(look, leaf, base) if dtype in _WIDE else 1,
         draws=_JUMP_DRAWS,
         seconds=_JUMP_SECONDS,
         output=dtype if dtype in _DOUBLE else None,
@@ -501,13 +506,20 @@ def _condition(look: _Look, path: str) -> tuple[Bins, float]:
     the baseline itself is what is expected, this is how its errors were learnt.
     """
     answer = look.roundings(_CONDITION_DRAWS, 1, None)
-    bins = {} if answer["widened"] else _bins_of(answer["leaves"], path, "bulk")
+    bins = {} if answer["widened"] else _bins_of(_steady(look.study, answer["leaves"]), path, "bulk")
     return bins, answer["inputs"]
 
 
 def _noise_errors(look: _Look, path: str, dtype: str, times: float = 1, turn: int = 0) -> Bins:
     """What rounding on the way does, also to the output's own type, or so many times that."""
-    return _bins_of(look.roundings(_NOISE_DRAWS, times, dtype, turn)["leaves"], path)
+    return _bins_of(_steady(look.study, look.roundings(_NOISE_DRAWS, times, dtype, turn)["leaves"]), path)
+
+
+def _steady(study: Study, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a task that draws without those roundings that moved what is drawn: they say nothing of errors."""
+    if not study.random:
+        return rows
+    return [row for row in rows if tolerance.relative_error(row["bins"])["rms"] < UNSTABLE]
 
 
 def _bins_of(rows: list[dict[str, Any]], path: str, which: str = "bins") -> Bins:
@@ -516,6 +528,11 @@ def _bins_of(rows: list[dict[str, Any]], path: str, which: str = "bins") -> Bins
         if row["path"] == path and which in row:
             tolerance.merge(found, row[which])
     return found
+
+
+def _times(factor: float) -> str:
+    """Never as 1: what is beyond its limit is beyond."""
+    return f"{factor:,.1f}" if factor >= 1.1 else f"{max(factor, 1.001):.3f}"
 
 
 def _digits(value: Any) -> str:

@@ -19,6 +19,7 @@ __all__ = [
     "AUDIT_SLOTS",
     "BROKEN",
     "LATE",
+    "UNSTABLE",
     "Study",
     "changes_later",
     "dtype_of",
@@ -38,12 +39,12 @@ _OF_THE_CALLER = ("in:", "exchange memory")
 # Baseline calls after which its error per bin is known well enough; each costs as much as a check.
 _ENOUGH_LEARNED = 12
 _ITS_OWN = "the baseline's own output"
+# Roundings that show what a narrow type makes of an output that seems to be wrong, and most seconds for them.
+_NARROW_DRAWS, _NARROW_SECONDS = 4, 20.0
 # Beyond this rms error the baseline does not compute what its oracle says, in any precision.
 BROKEN = 0.05
-# Beyond this a float32 baseline visibly runs in a narrower type (TF32 makes about 3e-4).
-_NARROWED = 1e-5
 # Two runs on the same inputs that differ by more than rounding makes anything of the candidate's a guess.
-_UNSTABLE = 0.02
+UNSTABLE = 0.02
 
 
 @dataclass
@@ -61,6 +62,14 @@ class Study:
     """Outputs that are zero but for rounding, and how large that makes them, rms."""
     narrowed: dict[str, str] = field(default_factory=dict)
     """Outputs of which the oracle knows nothing: it computes in a wide type what was meant to be narrow."""
+    narrow: bool = False
+    """Whether the baseline computes in a narrow type, whatever its outputs are."""
+    derives: bool = False
+    """Whether it computes derivatives."""
+    rounded: dict[str, float] = field(default_factory=dict)
+    """Of narrow outputs that are far off what is expected: how far rounding in their types moves them, as a
+    share of their rms. Many units of a net lie at a kink then; Adam's first step is the gradient's sign.
+    """
     oracle: dict[str, Any] = field(default_factory=dict)
     random: bool = False
     """Whether the baseline's own output is what is expected: it draws, or runs in no wider arithmetic."""
@@ -233,6 +242,9 @@ def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
         for call in calls[:2]:
             call.errors = None
             _take_in(bench, study, call)
+    arithmetic = bench.ask("arithmetic", set=first, seed=seed)
+    study.narrow, study.derives = arithmetic["narrow"], arithmetic["derives"]
+    _learn_narrow_rounding(bench, study, first, seed)
     _excuse_what_cancels(bench, study, first, seed)
     _judge_baseline(bench.ledger, study)
     study.run_ns = min(call.ns for call in calls)
@@ -321,7 +333,7 @@ def _learn_condition(bench: Bench, study: Study, first: int, seed: int) -> None:
         for leaf in bench.ask("condition", (), draws=1, seconds=0.0, **noise)["leaves"]:
             path = leaf["path"]
             # Noise that moves a random choice says nothing about rounding.
-            stable = tolerance.relative_error(leaf["bins"])["rms"] < _UNSTABLE
+            stable = tolerance.relative_error(leaf["bins"])["rms"] < UNSTABLE
             if path in blind and _is_double(study, path) == doubles and stable:
                 tolerance.merge(study.bins.setdefault(path, {}), leaf["bulk"])
 
@@ -383,7 +395,7 @@ def _differ_beyond_rounding(bench: Bench, one: Call, other: Call) -> bool:
         "check", call=other.id, set=other.set, seed=other.seed, leaves=other.leaves, bulk=False
     )
     return any(
-        bool(leaf.get("mismatches")) or tolerance.relative_error(leaf.get("bins", {}))["rms"] > _UNSTABLE
+        bool(leaf.get("mismatches")) or tolerance.relative_error(leaf.get("bins", {}))["rms"] > UNSTABLE
         for leaf in answer["leaves"]
     )
 
@@ -409,19 +421,33 @@ def _excuse_what_cancels(bench: Bench, study: Study, first: int, seed: int) -> N
     The gradient of a bias right before a norm, or of the keys in attention, is: one times nothing is as right
     as another.
     """
-    broken = [path for path in study.bins if _is_broken(study, path)]
-    if not broken or study.random:
+    # Where the baseline's own output is what is expected, only its size can tell.
+    suspects = [path for path in study.bins if study.random or _is_broken(study, path)]
+    if not suspects:
         return
-    for path, rms in bench.ask("roundings", set=first, seed=seed, paths=broken)["rms"].items():
-        mine = tolerance.error(study.whole_bins[path])
-        if mine <= tolerance.legal_factor(dtype_of(study, path)) * rms:
-            study.cancelled[path] = max(mine, rms)
+    for leaf in bench.ask("roundings", set=first, seed=seed, paths=suspects)["leaves"]:
+        path, moved = leaf["path"], leaf["moved"]
+        mine = leaf["size"] if study.random else tolerance.error(study.whole_bins[path])
+        if 0 < mine <= tolerance.legal_factor(dtype_of(study, path)) * moved:
+            study.cancelled[path] = max(mine, moved)
+
+
+def _learn_narrow_rounding(bench: Bench, study: Study, first: int, seed: int) -> None:
+    if study.narrow and any(_is_broken(study, path) for path in study.bins):
+        noise: dict[str, Any] = {"set": first, "seed": seed, "times": 1, "output": None}
+        noise |= {"draws": _NARROW_DRAWS, "seconds": _NARROW_SECONDS}
+        for leaf in bench.ask("condition", (), **noise)["leaves"]:
+            moved = tolerance.relative_error(leaf["bins"])["rms"]
+            study.rounded[leaf["path"]] = max(study.rounded.get(leaf["path"], 0.0), moved)
 
 
 def _is_broken(study: Study, path: str) -> bool:
     """Whether the baseline does not compute what its oracle says; bytes hold nothing more exact."""
-    error = tolerance.relative_error(study.whole_bins.get(path, study.bins[path]))["rms"]
-    return error > BROKEN and dtype_of(study, path) not in ("float8_e4m3fn", "float8_e5m2")
+    bins = study.whole_bins.get(path, study.bins[path])
+    error = tolerance.relative_error(bins)["rms"]
+    legal = tolerance.legal_factor(dtype_of(study, path), study.narrow, bins)
+    most = max(BROKEN, legal * study.rounded.get(path, 0.0))
+    return error > most and dtype_of(study, path) not in ("float8_e4m3fn", "float8_e5m2")
 
 
 def _judge_baseline(ledger: Ledger, study: Study) -> None:
@@ -445,7 +471,7 @@ def _judge_baseline(ledger: Ledger, study: Study) -> None:
             )
             return
         error = tolerance.relative_error(bins)["rms"]
-        if error > _NARROWED and dtype == "float32":
+        if study.narrow and error > tolerance.VISIBLY_NARROW and dtype == "float32":
             ledger.warned(
                 "baseline-right",
                 f"the baseline's float32 output {path} has {error:.1e} rms error: it runs in a "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 __all__ = [
+    "VISIBLY_NARROW",
     "Allowance",
     "Bins",
     "allow",
@@ -70,6 +71,8 @@ class _Rule:
 _WIDE = _Rule(16, 16, 8, 128)
 # Rounding to a 16-bit type alone gives 0.2 epsilon rms and 0.5 at most, so the floors are near that.
 _NARROW = _Rule(4, 8, 0.5, 2)
+# Beyond this rms error a wide output may be one of narrow arithmetic (TF32 makes about 3e-4).
+VISIBLY_NARROW = 1e-5
 # What one look at the baseline's error may lack of the next.
 _LUCK = _Rule(2, 4, 0, 0)
 
@@ -143,6 +146,7 @@ def allow(
     inputs: float = 0.0,
     flushed: bool = False,
     slack: float = 1.0,
+    narrow: bool = False,
 ) -> dict[str, Allowance]:
     """The allowance of every bin that the baseline's calls have met.
 
@@ -152,9 +156,10 @@ def allow(
     there are. Errors may be `slack` times as large as otherwise; what flushing costs stays what it is. `own`
     are the baseline's on the task's own inputs, where `baseline` are those on others: a step there is one
     here too, since 1 does not shrink with x in exp(x) - 1. So is one at the magnitude of its `inputs`, up to
-    what is coarse: what is left of large scores may be small.
+    what is coarse: what is left of large scores may be small. `narrow` is a task that computes in a narrower
+    type than an output's, which is then held to what such arithmetic is.
     """
-    rule = _rule(dtype)
+    rule = _rule_for(dtype, narrow, baseline)
     epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _smallest(dtype)
     overall = _together([(n, magnitude) for n, _, _, magnitude in baseline.values()])
     # Flushing a few subnormals to zero is what fast exponentials do; a task made of them is about them.
@@ -266,9 +271,9 @@ def normwise(allowances: dict[str, Allowance], dtype: str) -> dict[str, Allowanc
     return {name: Allowance(max(most, a.rms), max(most, a.largest)) for name, a in allowances.items()}
 
 
-def legal_factor(dtype: str) -> float:
-    """How many times the baseline's rounding a candidate's may be."""
-    return _rule(dtype).rms_factor
+def legal_factor(dtype: str, narrow: bool = False, baseline: Bins | None = None) -> float:
+    """How many times the baseline's rounding a candidate's may be; arguments as for `allow`."""
+    return _rule_for(dtype, narrow, baseline or {}).rms_factor
 
 
 def at_least(baseline: Bins, other: Bins) -> Bins:
@@ -287,6 +292,12 @@ def widened(allowances: dict[str, Allowance], errors: Bins, slack: float = 1.0) 
         old = made.get(name, Allowance(0.0, 0.0))
         made[name] = Allowance(max(old.rms, slack * rms), max(old.largest, slack * largest))
     return made
+
+
+def _rule_for(dtype: str, narrow: bool, baseline: Bins) -> _Rule:
+    """By the arithmetic and not by the output's type alone: logits of a bfloat16 product may be float32."""
+    visibly = narrow and relative_error(baseline)["rms"] > VISIBLY_NARROW
+    return _NARROW if visibly else _rule(dtype)
 
 
 def _rule(dtype: str) -> _Rule:
