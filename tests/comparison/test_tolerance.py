@@ -396,3 +396,17 @@ def test_a_step_of_large_inputs_is_one_of_what_is_left_of_them_unless_that_is_co
 def test_errors_of_two_kinds_count_where_they_are_larger() -> None:
     one, other = {"270": [10.0, 1.0, 2.0, 5.0]}, {"270": [4.0, 0.5, 3.0, 5.0], "271": [1.0, 0.1, 0.1, 80.0]}
     assert tolerance.at_least(one, other) == {"270": [10.0, 1.0, 3.0, 5.0], "271": [1.0, 0.1, 0.1, 80.0]}
+
+
+def test_a_wide_output_of_narrow_arithmetic_is_held_to_narrow_arithmetic() -> None:
+    bins = {"130": [4096.0, 2e-3, 1e-2, 1.0]}
+    wide, narrow = (tolerance.allow(bins, "float32", narrow=one)["130"] for one in (False, True))
+    assert (wide.rms, wide.largest) == (16 * 2e-3, 16 * 1e-2)
+    assert (narrow.rms, narrow.largest) == (4 * 2e-3, 8 * 1e-2)
+    assert tolerance.legal_factor("float32", True, bins) == 4
+
+
+def test_an_output_that_narrow_arithmetic_does_not_show_in_is_a_wide_one() -> None:
+    bins = {"130": [4096.0, 5e-7, 2e-6, 1.0]}
+    assert tolerance.allow(bins, "float32", narrow=True) == tolerance.allow(bins, "float32")
+    assert tolerance.legal_factor("float32", True, bins) == 16

@@ -1,0 +1,73 @@
+"""What a task is seen to compute in, by the operators that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from tests.comparison.test_oracle import workload
+
+from trackside.comparison.operators import Arithmetic
+from trackside.comparison.oracle import Oracle
+
+X = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def seen(call: Callable[[torch.Tensor], Any], x: torch.Tensor = X) -> Arithmetic | None:
+    return Oracle(workload(lambda state, args: call(args[0])), "cpu").arithmetic((x,), 0)
+
+
+def in_autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return (x @ x).float()
+
+
+def a_gradient(x: torch.Tensor) -> torch.Tensor:
+    x = x.detach().requires_grad_()
+    (found,) = torch.autograd.grad(torch.relu(x).sum(), [x])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "narrow"),
+    [
+        pytest.param(lambda x: x @ x, False, id="float32"),
+        pytest.param(lambda x: x.double() @ x.double(), False, id="float64"),
+        pytest.param(lambda x: (x.bfloat16() @ x.bfloat16()).float(), True, id="bfloat16-products"),
+        pytest.param(lambda x: torch.stack([x.half(), x.half()]).sum(0).float(), True, id="half-in-a-list"),
+        pytest.param(in_autocast, True, id="autocast"),
+    ],
+)
+def test_narrow_is_what_computes_in_a_narrow_type_whatever_comes_out(call: Any, narrow: bool) -> None:
+    assert seen(call) == Arithmetic(narrow, derives=False)
+
+
+def test_narrow_inputs_that_are_widened_before_anything_is_computed_are_not_narrow_arithmetic() -> None:
+    assert seen(lambda x: x.float() @ x[2:].T.float(), X.bfloat16()) == Arithmetic()
+
+
+@pytest.fixture
+def short_products() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.usefixtures("short_products")
+def test_products_that_torch_may_shorten_are_narrow() -> None:
+    assert seen(lambda x: x @ x) == Arithmetic(narrow=True)
+    assert seen(lambda x: x * x) == Arithmetic()
+
+
+def test_derivatives_are_seen() -> None:
+    assert seen(a_gradient) == Arithmetic(derives=True)
+
+
+def test_of_what_cannot_be_watched_nothing_is_known() -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("not under a mode")
+
+    assert seen(fails) is None
