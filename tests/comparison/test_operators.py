@@ -24,9 +24,9 @@ def in_autocast(x: torch.Tensor) -> torch.Tensor:
         return (x @ x).float()
 
 
-def a_gradient(x: torch.Tensor) -> torch.Tensor:
+def a_gradient(x: torch.Tensor, bent: Any) -> torch.Tensor:
     x = x.detach().requires_grad_()
-    (found,) = torch.autograd.grad(torch.relu(x).sum(), [x])
+    (found,) = torch.autograd.grad(bent(x).sum(), [x])
     return found
 
 
@@ -62,8 +62,31 @@ def test_products_that_torch_may_shorten_are_narrow() -> None:
     assert seen(lambda x: x * x) == Arithmetic()
 
 
-def test_derivatives_are_seen() -> None:
-    assert seen(a_gradient) == Arithmetic(derives=True)
+@pytest.mark.parametrize("bent", [torch.relu, lambda x: x.clamp(min=0).abs()])
+def test_derivatives_are_seen_whatever_operators_they_are_made_of(bent: Any) -> None:
+    assert seen(lambda x: a_gradient(x, bent)) == Arithmetic(derives=True)
+
+
+def test_rounding_by_a_cast_is_narrow_arithmetic_and_moving_narrow_numbers_is_not() -> None:
+    assert seen(lambda x: x.bfloat16().float() @ x) == Arithmetic(narrow=True)
+    kept = X.bfloat16()
+    for moved in (
+        lambda x: torch.cat([x, x]),
+        lambda x: x.unsqueeze(0),
+        lambda x: x.split(2)[1],
+        torch.clone,
+    ):
+        assert seen(lambda x, moved=moved: moved(x).float() * 3, kept) == Arithmetic()
+
+
+def test_what_torchs_newer_names_say_of_products_is_no_error() -> None:
+    before = torch.backends.fp32_precision
+    try:
+        torch.backends.fp32_precision = "tf32"
+        found = seen(lambda x: x @ x)
+    finally:
+        torch.backends.fp32_precision = before
+    assert found == Arithmetic(narrow=True)
 
 
 def test_of_what_cannot_be_watched_nothing_is_known() -> None:

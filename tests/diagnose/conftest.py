@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.profiling.test_capture import keeping_memory
 
 from trackside.diagnose.evidence import Evidence, Machine, gather
 from trackside.diagnose.workbench import Workbench
@@ -54,7 +55,7 @@ def _captured(program: Path, folder: Path, workbench: Workbench) -> Evidence | N
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
-        with (folder / "out").open("wb") as out:
+        with (folder / "out").open("wb") as out, keeping_memory():
             ended = launch(
                 Program(str(program)),
                 "trackside.profiling.capture:around",

@@ -172,7 +172,6 @@ ELSEWHERE = {
     "threads": "test_rules.py",
     "exposed-collectives": "test_device.py",
     "small-messages": "test_device.py",
-    "memory-anew": "test_rules.py",
     "straggler": "test_straggler.py",
 }
 

@@ -239,26 +239,3 @@ def test_steps_of_unequal_make_keep_their_times(tmp_path: Path) -> None:
     evidence = gather(Captured(traced=read_trace(maker.write(tmp_path / "t.json"))))
     assert evidence is not None
     assert np.array_equal(evidence.traced.graph.duration_ns, evidence.as_traced.graph.duration_ns)
-
-
-def heap_seen(folder: Path, kept_ms: float | None, faults: float = 2000.0) -> list[str]:
-    """What is found in steps of 1 ms with so many page faults, and as long with memory kept."""
-    windows = [WindowTimes(window="A", steps=50, step_ms=1.0, spread=0.1, slowdown=None)]
-    if kept_ms is not None:
-        windows.append(WindowTimes(window="K", steps=20, step_ms=kept_ms, spread=0.1, slowdown=kept_ms))
-    evidence = host_steps(folder, captured=Captured(windows=windows, faults=faults))
-    found = [one for one in diagnose(evidence).findings if one.id == "memory-anew"]
-    return [f"{one.gain.mid:.2f} {one.prove}" for one in found]
-
-
-def test_memory_that_steps_take_anew_gains_what_was_measured_without(tmp_path: Path) -> None:
-    program = "env MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 python train.py"
-    command = f"trackside compare --command 'python train.py' '{program}'"
-    assert heap_seen(tmp_path, kept_ms=0.6) == [f"0.40 {command}"]
-
-
-@pytest.mark.parametrize(("kept_ms", "faults"), [(None, 2000.0), (1.01, 2000.0), (0.6, 0.0)])
-def test_memory_taken_anew_is_no_finding_where_keeping_it_was_not_seen_to_help(
-    tmp_path: Path, kept_ms: float | None, faults: float
-) -> None:
-    assert heap_seen(tmp_path, kept_ms, faults) == []

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 
 from trackside.profiling.capture import is_users
 from trackside.profiling.captured import Captured, read_capture
+from trackside.profiling.heap import KEEPING
 from trackside.profiling.inputs_log import INPUTS_FILE
 from trackside.profiling.launch import Ended, launch
 from trackside.profiling.program import Program
@@ -38,12 +39,24 @@ if len(sys.argv) > 2:
 """
 
 
-def profiled(folder: Path, source: str, *arguments: str, **asked: Any) -> tuple[Ended, list[dict[str, Any]]]:
+def profiled(
+    folder: Path, source: str, *arguments: str, own_heap: bool = False, **asked: Any
+) -> tuple[Ended, list[dict[str, Any]]]:
+    """A program with the capture around it.
+
+    Args:
+        own_heap: let its heap give back what it likes, which is luck; else it keeps memory from the start.
+    """
     script, results = folder / "train.py", folder / "results"
     script.write_text(source)
     results.mkdir()
     messages: list[dict[str, Any]] = []
-    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err, _as_stderr(err.fileno()):
+    with (
+        (folder / "out").open("wb") as out,
+        (folder / "err").open("wb") as err,
+        _as_stderr(err.fileno()),
+        nullcontext() if own_heap else keeping_memory(),
+    ):
         ended = launch(
             Program(str(script), arguments=arguments),
             "trackside.profiling.capture:around",
@@ -53,6 +66,16 @@ def profiled(folder: Path, source: str, *arguments: str, **asked: Any) -> tuple[
             stdout=out.fileno(),
         )
     return ended, messages
+
+
+@contextmanager
+def keeping_memory() -> Iterator[None]:
+    """For programs that are started inside."""
+    settings = dict(one.split("=") for one in KEEPING.split())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        yield
 
 
 @contextmanager

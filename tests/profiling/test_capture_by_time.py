@@ -94,19 +94,17 @@ while time.monotonic() < until:
 
 @pytest.mark.timeout(120)
 def test_tracing_brings_no_new_memory_to_a_program_that_takes_none(tmp_path: Path) -> None:
-    ended, _ = profiled(tmp_path, PARTS, "2")
+    ended, _ = profiled(tmp_path, PARTS, "2", own_heap=True)
     assert (ended.exit_code, ended.trouble) == (0, None)
     windows = windows_of(tmp_path)
-    timed = windows["A"]
-    # A heap that happens to lie otherwise gives memory back by itself: then it is looked at what that costs.
-    anew = takes_memory_anew(timed)
-    assert ("K" in windows) is anew
-    one = windows["K" if anew else "B"]
-    products = read_capture(tmp_path / "results").attribution
-    assert products is not None
-    faults = one["faults"][-1] - one["faults"][0]
+    if takes_memory_anew(windows["A"]):
+        pytest.skip("the heap happens to lie so that it gives memory back by itself")
+    lined = windows["B"]
+    found = read_capture(tmp_path / "results").attribution
+    assert found is not None
     # A product has 50 pages.
-    assert faults < 10 * int(products.trace.named("aten::mul").sum())
+    products = int(found.trace.named("aten::mul").sum())
+    assert lined["faults"][-1] - lined["faults"][0] < 10 * products
 
 
 def _products(trace: Trace | None) -> set[tuple[tuple[int, ...], ...]]:

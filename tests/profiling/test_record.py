@@ -204,3 +204,20 @@ def test_an_existing_trace_gives_all_but_true_times_and_lines(tmp_path: Path) ->
 )
 def test_files_are_named_from_where_the_program_was_started(file: str, shown: str) -> None:
     assert shown_path("/home/me/work")(file) == shown
+
+
+def test_new_memory_in_every_step_is_said_with_what_a_step_takes_without(tmp_path: Path) -> None:
+    windows = [
+        WindowTimes(window="A", steps=9, step_ms=2.0, spread=0.1, slowdown=None),
+        WindowTimes(window="K", steps=4, step_ms=1.25, spread=0.1, slowdown=0.625),
+    ]
+    (told,) = (
+        one
+        for one in built(tmp_path, windows=windows, faults=2054.4, kept=True).trust
+        if "page faults" in one.what
+    )
+    assert told.what == "new memory in every step: 2,054 page faults"
+    assert told.effect.endswith("; 1.25 ms in 4 steps in which the heap kept memory")
+    assert "MALLOC_TRIM_THRESHOLD_=1073741824" in (told.remedy or "")
+    untold = built(tmp_path, windows=windows, faults=0.0, kept=True).trust
+    assert not any("page faults" in one.what for one in untold)

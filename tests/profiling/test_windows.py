@@ -170,7 +170,7 @@ def test_a_window_that_began_late_is_not_cut_to_nothing() -> None:
 def stages_by_the_clock(with_kept: bool) -> list[str]:
     windows, stretches = Windows(ON_ITS_OWN, 0), Stretches(ON_ITS_OWN, 0)
     found = []
-    for now in range(0, 4 * SECOND, SECOND // 100):
+    for now in range(0, 20 * SECOND, SECOND // 100):
         if (stage := stretches.due(windows.now, now)) is not None:
             windows.begin(stage, now)
             stretches.with_kept = with_kept
@@ -181,11 +181,13 @@ def stages_by_the_clock(with_kept: bool) -> list[str]:
 
 
 def test_what_operators_are_called_with_is_noted_behind_the_untraced_window() -> None:
-    assert stages_by_the_clock(with_kept=False) == ["A", "N", "L", "T", "B", "done"]
+    assert stages_by_the_clock(with_kept=False) == 2 * ["A", "N", "L", "T", "B", "done"]
 
 
 def test_memory_is_kept_in_a_window_of_its_own_where_a_step_takes_it_anew() -> None:
-    assert stages_by_the_clock(with_kept=True) == ["A", "N", "L", "T", "B", "K", "done"]
+    # What the heap is told cannot be undone, so only behind the last that is untraced.
+    both = [*("A", "N", "L", "T", "B", "done"), *("A", "N", "L", "T", "B", "K", "done")]
+    assert stages_by_the_clock(with_kept=True) == both
     windows = Windows(ON_ITS_OWN, 0)
     windows.with_kept = True
     windows.begin(Stage.ATTRIBUTED, 0)

@@ -123,6 +123,8 @@ CAUGHT_BY = {
     "relu_step_tf32": "state-matches",
     # Training steps that draw, gradients that are returned, and arithmetic narrower than what comes out.
     "attention_dropout_unmasked": "output-matches-oracle",
+    "autocast_dropout_not_learnt": "state-matches",
+    "rounded_products_in_int8": "output-matches-oracle",
     "dropout_step_one_percent": "state-matches",
     "dropout_step_without": "output-matches-oracle",
     "functional_gradients_scaled": "output-matches-oracle",
@@ -202,6 +204,8 @@ NEEDS_TIMED_PROCESSES = {
 }
 SAME_BASELINE = {
     "attention_dropout_unmasked": "attention_dropout",
+    "autocast_dropout_not_learnt": "autocast_dropout",
+    "rounded_products_in_int8": "rounded_products",
     "attention_step_detached": "attention_step",
     "attention_step_unmasked": "attention_step",
     "collector_told_to_wait": "collector_hardly_called",
@@ -317,6 +321,8 @@ HONEST = (
     "std_of_squares",
     # What engineers write every day.
     "attention_dropout",
+    "autocast_dropout",
+    "rounded_products",
     "attention_in_chunks",
     "attention_step",
     "bf16_gates",

@@ -40,7 +40,7 @@ def summed_otherwise(func: Any, args: Any, values: tuple[Any, ...], reround: Rer
         return _norm(values, args, reround)
     # cuDNN's is there in training only, and takes no word about it.
     training = operator is torch.ops.aten.cudnn_batch_norm_backward or (len(args) > 7 and args[7])
-    if operator in _DERIVATIVES and training and _is_long(values[0]):
+    if operator in _DERIVATIVES and training and _is_long(args[0]):
         grads, inputs = (args[place] for place in _DERIVATIVES[operator])
         return _norm_backward(values, grads, inputs, reround)
     return values
@@ -87,27 +87,26 @@ def _norm_backward(
 ) -> tuple[Any, ...]:
     """Gradients of its input, weight and bias."""
     made, weight, bias = values[:3]
-    if not isinstance(weight, torch.Tensor) or not isinstance(bias, torch.Tensor):
-        return values
     wide, dims, shape, count = _by_channel(inputs)
     spread, mean = torch.std_mean(wide, dims, keepdim=True)
     normal = (wide - mean) / spread.clamp_min(torch.finfo(torch.float32).tiny)
     grads = grads.to(wide.dtype)
     off_bias = _off_in_a_row(grads, shape, reround) * reround.chance(mean)
     off_weight = _off_in_a_row(grads * normal, shape, reround) * reround.chance(spread)
-    # By how much the incoming gradient is multiplied: what is taken away from it is multiplied likewise.
-    power = grads.square().sum(dims, keepdim=True)
-    left = grads - grads.mean(dims, keepdim=True) - normal * (grads * normal).mean(dims, keepdim=True)
-    times = (made.to(wide.dtype) * left).sum(dims, keepdim=True) / left.square().sum(
-        dims, keepdim=True
-    ).clamp_min(torch.finfo(torch.float32).eps ** 2 * power + torch.finfo(torch.float32).tiny)
-    moved = made - (times * (off_bias + normal * off_weight) / count).to(made.dtype)
-    return (
-        moved,
-        weight + off_weight.reshape(weight.shape).to(weight.dtype),
-        bias + off_bias.reshape(bias.shape).to(bias.dtype),
-        *values[3:],
+    if isinstance(made, torch.Tensor):
+        # By how much the incoming gradient is multiplied: what is taken away from it is multiplied likewise.
+        power = grads.square().sum(dims, keepdim=True)
+        left = grads - grads.mean(dims, keepdim=True) - normal * (grads * normal).mean(dims, keepdim=True)
+        least = torch.finfo(torch.float32).eps ** 2 * power + torch.finfo(torch.float32).tiny
+        times = (made.to(wide.dtype) * left).sum(dims, keepdim=True)
+        times /= left.square().sum(dims, keepdim=True).clamp_min(least)
+        made = made - (times * (off_bias + normal * off_weight) / count).to(made.dtype)
+    # Of a norm without weights, or on inputs that nobody asks about, there are fewer.
+    moved = (
+        one + off.reshape(one.shape).to(one.dtype) if isinstance(one, torch.Tensor) else one
+        for one, off in ((weight, off_weight), (bias, off_bias))
     )
+    return made, *moved, *values[3:]
 
 
 def _by_channel(inputs: torch.Tensor) -> tuple[torch.Tensor, list[int], torch.Size, int]:
@@ -129,8 +128,7 @@ def _off_in_a_row(terms: torch.Tensor, shape: torch.Size, reround: Reround) -> t
     """
     if bool((terms == terms.round()).all()):
         return terms.new_zeros(shape)
-    # What is narrower is added in float32.
-    step = min(HALF_ULP[terms.dtype], HALF_ULP[torch.float32])
+    step = HALF_ULP[terms.dtype]
     off = torch.zeros(terms.shape[1], dtype=torch.float64, device=terms.device)
     lost = torch.zeros_like(off)
     for row in torch.split(terms.movedim(1, -1).reshape(-1, terms.shape[1]), _LONGEST):

@@ -6,6 +6,9 @@ Runs in the reference process.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -72,23 +75,27 @@ _PRODUCTS = {
     torch.ops.aten.sum,
 }
 
-# Operators that only move or cast what they are given.
+# Operators that only move or fill, views aside.
 _MOVES = {
-    torch.ops.aten._to_copy,
-    torch.ops.aten.copy_,
-    torch.ops.aten.clone,
-    torch.ops.aten.detach,
-    torch.ops.aten.view,
-    torch.ops.aten._unsafe_view,
-    torch.ops.aten.t,
-    torch.ops.aten.transpose,
-    torch.ops.aten.permute,
-    torch.ops.aten.expand,
-    torch.ops.aten.slice,
-    torch.ops.aten.select,
-    torch.ops.aten.index_select,
-    torch.ops.aten.embedding,
+    getattr(torch.ops.aten, name)
+    for name in (
+        *(
+            "_to_copy",
+            "copy_",
+            "clone",
+            "cat",
+            "stack",
+            "index",
+            "index_select",
+            "gather",
+            "embedding",
+            "flip",
+        ),
+        *("zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_empty", "zero_", "fill_"),
+        *("flip", "repeat", "roll", "constant_pad_nd", "masked_fill", "where"),
+    )
 }
+_SHORTER = ("tf32", "bf16")
 _MATRIX_PRODUCTS = {
     torch.ops.aten.mm,
     torch.ops.aten.bmm,
@@ -106,28 +113,59 @@ class Arithmetic(NamedTuple):
     derives: bool = False
     """Derivatives: where a function has kinks these jump."""
 
-    def with_call(self, func: Any, args: Any) -> Arithmetic:
+    def with_call(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Arithmetic:
         packet = getattr(func, "overloadpacket", None)
         given = [value for one in args for value in (one if isinstance(one, list | tuple) else (one,))]
-        narrow = packet not in _MOVES and any(
-            isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize < 4
-            for value in given
-        )
+        floats = [v for v in given if isinstance(v, torch.Tensor) and v.is_floating_point()]
+        moves = packet in _MOVES or getattr(func, "is_view", False)
+        narrow = _is_rounded(packet, floats, kwargs) if moves else any(v.itemsize < 4 for v in floats)
         shortened = (packet in _MATRIX_PRODUCTS and _products_are_short()) or (
-            packet in _CONVOLUTIONS and _convolutions_are_short(given)
+            packet in _CONVOLUTIONS and any(v.is_cuda for v in floats) and _convolutions_are_short()
         )
-        name = getattr(packet, "__name__", "")
-        return Arithmetic(self.narrow or narrow or shortened, self.derives or "_backward" in name)
+        derives = _goes_backward() or "_backward" in getattr(packet, "__name__", "")
+        return Arithmetic(self.narrow or narrow or shortened, self.derives or derives)
+
+
+def _is_rounded(packet: Any, floats: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a cast makes floats of 16 bits or fewer of wider ones."""
+    if packet is torch.ops.aten.copy_:
+        return len(floats) > 1 and floats[0].itemsize < min(4, floats[1].itemsize)
+    kind = kwargs.get("dtype")
+    if packet is not torch.ops.aten._to_copy or kind is None or not kind.is_floating_point or not floats:
+        return False
+    return bool(kind.itemsize < min(4, floats[0].itemsize))
+
+
+def _goes_backward() -> bool:
+    """Whether autograd is at work: derivatives of clamp() and abs() are made of ordinary operators."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
 
 
 def _products_are_short() -> bool:
-    """Whether matrix products of float32 may be made of shorter numbers."""
-    return torch.get_float32_matmul_precision() != "highest"
+    """Whether matrix products of float32 may be made of shorter numbers, by torch's older or newer names."""
+    return _shortened("", "cuda.matmul", "mkldnn.matmul") or _said(
+        lambda: torch.get_float32_matmul_precision() != "highest"
+    )
 
 
-def _convolutions_are_short(given: list[Any]) -> bool:
-    on_device = any(isinstance(value, torch.Tensor) and value.is_cuda for value in given)
-    return on_device and torch.backends.cudnn.allow_tf32
+def _convolutions_are_short() -> bool:
+    return _shortened("", "cudnn", "cudnn.conv") or _said(lambda: torch.backends.cudnn.allow_tf32)
+
+
+def _shortened(*places: str) -> bool:
+    def shortened(place: str) -> bool:
+        return attrgetter(f"{place}.fp32_precision".lstrip("."))(torch.backends) in _SHORTER
+
+    return any(_said(partial(shortened, place)) for place in places)
+
+
+def _said(ask: Callable[[], bool]) -> bool:
+    """What torch answers; who uses the newer names may not ask by the older ones, and some have none."""
+    try:
+        return ask()
+    except (RuntimeError, AttributeError):
+        return False
 
 
 def is_coarse(func: Any, args: Any) -> bool:

@@ -86,7 +86,7 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.squared = self.squared or squares_beyond_float32(func, args)
         self._coarse = self._coarse or is_coarse(func, args)
         if self.arithmetic is not None:
-            self.arithmetic = self.arithmetic.with_call(func, args)
+            self.arithmetic = self.arithmetic.with_call(func, args, kwargs or {})
         if func is torch.ops.aten._softmax_backward_data.default:
             self.squared = self.squared or self._coarse
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:

@@ -359,7 +359,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
             tolerance.merge(base, errors)
         allowances = _allowances(base, study, leaf, **limits)
         worst = tolerance.exceeds(leaf["bins"], allowances)
-    if worst is not None and (study.derives or _few_beyond(leaf["bins"], allowances)):
+    if worst is not None and (look.probing or study.derives or _few_beyond(leaf["bins"], allowances)):
         # At a kink (a ReLU's) an error jumps, and with one unit all that derives from it: see what rounding
         # as large as is legal does there, on these very inputs.
         dtype = _dtype(leaf, base)

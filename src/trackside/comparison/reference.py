@@ -492,35 +492,30 @@ class _Reference:
         return rounding.answers(self._oracle, place, request)
 
     def _op_arithmetic(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the baseline computes in; of one that cannot be watched it is taken to be narrow."""
+        """What the baseline computes in; one that cannot be watched may compute anything."""
         made, earlier = self._sets[request["set"]], self._before(request["set"])
         found = self._oracle.arithmetic(made.rebuilt(), request["seed"], earlier)
-        return found._asdict() if found is not None else {"narrow": True, "derives": False}
+        return found._asdict() if found is not None else {"narrow": True, "derives": True}
 
     def _op_roundings(self, request: dict[str, Any]) -> dict[str, Any]:
-        """How large float outputs are, and how far they move, rms, with every step rounded as float32 is.
+        """How far float outputs move, rms, when every step of the oracle is rounded as float32 is.
 
         As coarsely as a sum of thousands of terms, which operators make inside: a convolution's bias has one
         for each pixel.
         """
-        if self._oracle.precision not in (torch.float64, None):
-            return {"leaves": []}
-        place = self._sets[request["set"]].rebuilt, request["seed"], self._before(request["set"])
-        rebuilt, seed, earlier = place
-        g = torch.Generator(self._device).manual_seed(seed)
-        if self._oracle.precision is None:
-            answer = self._oracle.answer_as_run(rebuilt(), seed, earlier)
-            moved = self._oracle.answer_as_run(rebuilt(), seed, earlier, _ROUNDED_INSIDE, g)
-        else:
-            answer = self._answer(request["set"], seed)
-            times = _ROUNDED_INSIDE * HALF_ULP[torch.float32] / HALF_ULP[torch.float64]
-            moved = self._oracle.answer_rerounded(rebuilt(), seed, earlier, times, g)
+        if self._oracle.precision != torch.float64:
+            return {"rms": {}}
+        made, earlier = self._sets[request["set"]], self._before(request["set"])
+        answer = self._answer(request["set"], request["seed"])
+        g = torch.Generator(self._device).manual_seed(request["seed"])
+        times = _ROUNDED_INSIDE * HALF_ULP[torch.float32] / HALF_ULP[torch.float64]
+        moved = self._oracle.answer_rerounded(made.rebuilt(), request["seed"], earlier, times, g)
         return {
-            "leaves": [
-                {"path": path, "size": _rms(answer[path]), "moved": _rms(moved[path] - answer[path])}
+            "rms": {
+                path: float(accuracy.as_real(moved[path] - answer[path]).square().mean().sqrt())
                 for path in request["paths"]
                 if isinstance(moved.get(path), torch.Tensor) and moved[path].shape == answer[path].shape
-            ]
+            }
         }
 
     def _op_beyond(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -639,10 +634,6 @@ class _Reference:
         leaf = self._exchange.leaf(call, fact)
         self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
         return leaf
-
-
-def _rms(tensor: torch.Tensor) -> float:
-    return float(accuracy.as_real(tensor).double().square().mean().sqrt())
 
 
 def _shown(shape: Any) -> Any:

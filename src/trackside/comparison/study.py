@@ -39,8 +39,11 @@ _OF_THE_CALLER = ("in:", "exchange memory")
 # Baseline calls after which its error per bin is known well enough; each costs as much as a check.
 _ENOUGH_LEARNED = 12
 _ITS_OWN = "the baseline's own output"
-# Roundings that show what a narrow type makes of an output that seems to be wrong, and most seconds for them.
-_NARROW_DRAWS, _NARROW_SECONDS = 4, 20.0
+# Roundings that show what they make of an output that seems wrong, or nothing, and most seconds for them.
+_NOISY_DRAWS, _NOISY_SECONDS = 4, 20.0
+# What rounding moves by so much of its size each time is nothing but rounding: what a float32 bias before a
+# norm learns, a sum that is rounded as often as there are pixels, by all of it; a bfloat16 gradient by 1 %.
+_NOTHING_BUT_ROUNDING, _ROUNDED_INSIDE = 0.25, 64
 # Beyond this rms error the baseline does not compute what its oracle says, in any precision.
 BROKEN = 0.05
 # Two runs on the same inputs that differ by more than rounding makes anything of the candidate's a guess.
@@ -421,21 +424,37 @@ def _excuse_what_cancels(bench: Bench, study: Study, first: int, seed: int) -> N
     The gradient of a bias right before a norm, or of the keys in attention, is: one times nothing is as right
     as another.
     """
-    # Where the baseline's own output is what is expected, only its size can tell.
-    suspects = [path for path in study.bins if study.random or _is_broken(study, path)]
-    if not suspects:
+    if study.random:
+        _excuse_what_is_rounding(bench, study, first, seed)
         return
-    for leaf in bench.ask("roundings", set=first, seed=seed, paths=suspects)["leaves"]:
-        path, moved = leaf["path"], leaf["moved"]
-        mine = leaf["size"] if study.random else tolerance.error(study.whole_bins[path])
-        if 0 < mine <= tolerance.legal_factor(dtype_of(study, path)) * moved:
-            study.cancelled[path] = max(mine, moved)
+    broken = [path for path in study.bins if _is_broken(study, path)]
+    if not broken:
+        return
+    for path, rms in bench.ask("roundings", set=first, seed=seed, paths=broken)["rms"].items():
+        mine = tolerance.error(study.whole_bins[path])
+        if mine <= tolerance.legal_factor(dtype_of(study, path)) * rms:
+            study.cancelled[path] = max(mine, rms)
+
+
+def _excuse_what_is_rounding(bench: Bench, study: Study, first: int, seed: int) -> None:
+    """The same where the baseline's own output is what is expected: rounding makes another one of it."""
+    times = 1 if study.narrow else _ROUNDED_INSIDE
+    noise: dict[str, Any] = {"set": first, "seed": seed, "times": times, "output": None}
+    noise |= {"draws": _NOISY_DRAWS, "seconds": _NOISY_SECONDS}
+    moved: dict[str, list[dict[str, float]]] = {}
+    for leaf in bench.ask("condition", (), **noise)["leaves"]:
+        size = tolerance.relative_error(leaf["bins"])["rms"]
+        moved.setdefault(leaf["path"], []).append({"share": size, "rms": tolerance.error(leaf["bins"])})
+    for path, rows in moved.items():
+        # In every draw: a random choice that rounding moves now and then is something.
+        if path in study.bins and min(row["share"] for row in rows) >= _NOTHING_BUT_ROUNDING:
+            study.cancelled[path] = max(row["rms"] / min(1.0, row["share"]) for row in rows)
 
 
 def _learn_narrow_rounding(bench: Bench, study: Study, first: int, seed: int) -> None:
     if study.narrow and any(_is_broken(study, path) for path in study.bins):
         noise: dict[str, Any] = {"set": first, "seed": seed, "times": 1, "output": None}
-        noise |= {"draws": _NARROW_DRAWS, "seconds": _NARROW_SECONDS}
+        noise |= {"draws": _NOISY_DRAWS, "seconds": _NOISY_SECONDS}
         for leaf in bench.ask("condition", (), **noise)["leaves"]:
             moved = tolerance.relative_error(leaf["bins"])["rms"]
             study.rounded[leaf["path"]] = max(study.rounded.get(leaf["path"], 0.0), moved)

@@ -159,7 +159,7 @@ def allow(
     what is coarse: what is left of large scores may be small. `narrow` is a task that computes in a narrower
     type than an output's, which is then held to what such arithmetic is.
     """
-    rule = _rule_for(dtype, narrow, baseline)
+    rule, factors = _rule(dtype), _rule_for(dtype, narrow, baseline)
     epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _smallest(dtype)
     overall = _together([(n, magnitude) for n, _, _, magnitude in baseline.values()])
     # Flushing a few subnormals to zero is what fast exponentials do; a task made of them is about them.
@@ -179,13 +179,17 @@ def allow(
             largest = max(largest, *(row[2] for row in beside), 0.0)
         if int(name) < below.bin:
             error, largest = max(error, below.error), max(largest, _FEWER_SIGMAS * below.error)
-        rms = max(rule.rms_factor * error, rule.rms_floor * epsilon * scale)
-        most = max(rule.max_factor * largest, rule.max_floor * epsilon * scale)
+        rms = max(factors.rms_factor * error, rule.rms_floor * epsilon * scale)
+        most = max(factors.max_factor * largest, rule.max_floor * epsilon * scale)
+        if factors is not rule:
+            # No less than what is just too exact to be narrow arithmetic may be off by.
+            rms = max(rms, rule.rms_factor * min(error, VISIBLY_NARROW * magnitude))
+            most = max(most, rule.max_factor * min(largest, VISIBLY_NARROW * magnitude))
         if name != _ZERO:
             rms, most = max(rms, _STEPS * step), max(most, _MOST_STEPS * step)
         else:
-            rms = max(rms, rule.rms_factor * everywhere)
-            most = max(most, _SIGMAS * rule.rms_factor * everywhere)
+            rms = max(rms, factors.rms_factor * everywhere)
+            most = max(most, _SIGMAS * factors.rms_factor * everywhere)
         if declared is not None:
             magnitude = overall if name == _ZERO else scale
             rms = max(declared["rms"] * magnitude, _LUCK.rms_factor * error)

@@ -183,16 +183,12 @@ def _finding(evidence: Evidence, one: _Priced) -> Finding:
         fix=one.draft.fix,
         diff=one.draft.diff,
         item=one.rule.item,
-        prove=_prove(evidence, one.draft.settings),
+        prove=_prove(evidence),
     )
 
 
-def _prove(evidence: Evidence, settings: str = "") -> str | None:
-    """Compares the program with a changed copy of it, `_new` by name; None where it cannot be run again.
-
-    Args:
-        settings: variables of the environment, if they are all that changes.
-    """
+def _prove(evidence: Evidence) -> str | None:
+    """Compares the program with a changed copy of it, `_new` by name; None where it cannot be run again."""
     match evidence.command:
         # A trace or a notebook, and a program that came through stdin.
         case [] | ["-", *_]:
@@ -206,11 +202,5 @@ def _prove(evidence: Evidence, settings: str = "") -> str | None:
     if evidence.ranks.times:
         hosts = [one.host for one in evidence.ranks.times]
         start = ["torchrun", "--nproc-per-node", str(hosts.count(hosts[0]))]
-    if settings:
-        programs = (programs[0], programs[0])
-    changed = ["env", *settings.split(), *start] if settings else start
-    before, after = (
-        shlex.quote(shlex.join([*begin, *program, *arguments]))
-        for begin, program in zip((start, changed), programs, strict=True)
-    )
+    before, after = (shlex.quote(shlex.join([*start, *program, *arguments])) for program in programs)
     return f"trackside compare --command {before} {after}"

@@ -18,7 +18,6 @@ from trackside.profiling.line_stacks import Line
 from trackside.profiling.pace import at_pace, fresh_memory, lightest, typical
 from trackside.profiling.rank_times import RanksSeen
 from trackside.profiling.roofline import kernel_works
-from trackside.records.profile import WindowTimes
 from trackside.trace.dependencies import TracedGraph, task_graph
 from trackside.trace.edits import Edit, Remove, Scale, ShrinkGaps
 from trackside.trace.graph import TaskGraph
@@ -68,10 +67,6 @@ class Evidence:
     """What was run: the script and its arguments."""
     machine: Machine = Machine()
     workbench: Workbench | None = None
-    faults: float = 0.0
-    """Page faults of an untraced step, where they are a part of its time."""
-    kept: WindowTimes | None = None
-    """Untraced steps in which the heap kept what was freed, where they were looked at."""
     step_spread: float = 0.0
     """Relative interquartile range of the untraced steps."""
     ranks: RanksSeen = field(default_factory=RanksSeen)
@@ -441,8 +436,6 @@ def gather(
         command=tuple(command),
         machine=machine or Machine(),
         workbench=workbench,
-        faults=captured.faults,
-        kept=captured.window("K"),
         step_spread=first.spread if first is not None else 0.0,
         ranks=ranks or RanksSeen(),
         counters=counters or {},

@@ -1,4 +1,4 @@
-"""Rules about the processor: threads, and the memory that steps take from the kernel."""
+"""Rules about the processor: threads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ __all__: list[str] = []
 
 _PRODUCTS = {"aten::mm": "torch.mm(a, b)", "aten::addmm": "torch.mm(a, b)", "aten::bmm": "torch.bmm(a, b)"}
 _LARGE = 1 << 15
-_PAGE = 4096
-# What keeps the heap from giving back: the largest that glibc accepts for the one, all for the other.
-_KEEP = "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824"
 
 
 @rule("threads", "cpu", item="cpu-numa.omp-threads-per-rank", on="host")
@@ -67,32 +64,6 @@ def threads(evidence: Evidence) -> Iterator[Draft]:
         diff=source.diff([Change(call.node.args[0], str(cpus)) for call in calls])
         if source is not None
         else None,
-    )
-
-
-@rule("memory-anew", "cpu", item="memory.malloc", on="host")
-def memory_anew(evidence: Evidence) -> Iterator[Draft]:
-    """Steps that give memory back to the kernel and take it again, each page of it zeroed anew."""
-    kept = evidence.kept
-    if not evidence.faults or kept is None or not kept.slowdown or kept.slowdown >= 1:
-        return
-    gain = 1 - kept.slowdown
-    unsure = max(evidence.step_spread, kept.spread) / 2
-    yield Draft(
-        title="Every step gives memory back to the kernel and takes it again",
-        line=None,
-        evidence=[
-            f"A step has {evidence.faults:,.0f} page faults: {evidence.faults * _PAGE / 1e6:.3g} MB of "
-            "memory are new, and zeroed by the kernel, again and again.",
-            f"In {kept.steps} untraced steps of this run in which the heap kept what is freed a step took "
-            f"{percent(kept.slowdown)} of that time.",
-            "Whether the heap gives memory back is luck of how small blocks lie in it: another run of the "
-            "same program, or one that nobody watches, may not do it.",
-        ],
-        fix=f"Have the heap keep it: set {_KEEP} for the program, or preload jemalloc or tcmalloc.",
-        edits=[],
-        saves=(gain, min(1.0, gain + unsure * kept.slowdown)),
-        settings=_KEEP,
     )
 
 

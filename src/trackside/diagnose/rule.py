@@ -40,8 +40,6 @@ class Draft:
 
     Where the graph of one rank does not hold what the change would save: then there are no edits.
     """
-    settings: str = ""
-    """Variables of the environment that are the change: the program stays as it is."""
 
 
 Look = Callable[[Evidence], Iterator[Draft]]

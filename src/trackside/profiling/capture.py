@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from trackside.profiling.compiled_code import CompiledCode
 from trackside.profiling.handler_errors import is_a_handlers
-from trackside.profiling.heap import keep_memory, takes_memory_anew
+from trackside.profiling.heap import can_keep_memory, keep_memory, takes_memory_anew
 from trackside.profiling.inputs_log import STEPS_NOTED
 from trackside.profiling.inside import Setting
 from trackside.profiling.on_import import when_imported
@@ -250,7 +250,8 @@ class Capture:
         self._recording.forget_inputs()
         if windows is None or not windows.past:
             return
-        if windows.stage is Stage.DONE:
+        if windows.stage in (Stage.KEPT, Stage.DONE):
+            windows.now.cut = windows.stage is Stage.KEPT
             self._whole = windows
         else:
             self._recording.drop()
@@ -336,7 +337,8 @@ class Capture:
         self._change(due)
         if due is Stage.DONE:
             # One of several ranks has its windows when the others have theirs.
-            again = compilations() != self._compiled and not self._limits.fixed
+            kept = windows.stage is Stage.DONE and windows.with_kept
+            again = compilations() != self._compiled and not self._limits.fixed and not kept
             if again and self._repeats < _MOST_REPEATS:
                 self._repeats += 1
                 self._recording.forget_inputs()
@@ -463,13 +465,20 @@ class Capture:
             self._note_progress(windows.now)
 
     def _look_at_heap(self, windows: Windows, timed: Window) -> None:
-        """Where a step takes no memory anew, tracing must not bring it; what it costs is seen."""
+        """Where a step takes no memory anew, tracing must not bring it; what it costs is seen in the end.
+
+        A heap that was told to keep memory keeps it: not where another untraced window may follow, nor in the
+        interpreter of a notebook, where a profiler has run before.
+        """
+        last = self._stretches is None or self._stretches.in_last_round
+        if not last or self._from_start or uses_device() or not can_keep_memory():
+            return
         anew = takes_memory_anew(asdict(timed))
-        if not anew and not uses_device():
+        if not anew and self._stretches is None:
             keep_memory()
-        windows.with_kept = anew and not uses_device()
+        windows.with_kept = anew
         if self._stretches is not None:
-            self._stretches.with_kept = windows.with_kept and self._rank_clock is None
+            self._stretches.with_kept = anew and self._rank_clock is None
 
     def _write_compiled(self) -> None:
         graphs = self._compiled_code.graphs

@@ -14,11 +14,13 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["keep_memory", "takes_memory_anew"]
+__all__ = ["KEEPING", "can_keep_memory", "keep_memory", "takes_memory_anew"]
 
 # mallopt's names for them, and the largest that glibc's own rule would come to: after a block of 32 MB.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST_BLOCK, _LARGEST_TOP = 32 << 20, 1 << 30
+KEEPING = f"MALLOC_MMAP_THRESHOLD_={_LARGEST_BLOCK} MALLOC_TRIM_THRESHOLD_={_LARGEST_TOP}"
+"""What has it keep memory from the start."""
 # Who sets one of these has decided it already.
 _SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
 # A page fault takes 0.5 to 5 µs here and there, with what giving the page back took before. Of a window that
@@ -32,18 +34,22 @@ def takes_memory_anew(window: dict[str, Any]) -> bool:
     Args:
         window: as `windows.json` has it.
     """
-    if len(window["faults"]) < 2 or window["closed_ns"] is None:
+    if len(window.get("faults", ())) < 2 or window.get("closed_ns") is None:
         return False
-    ran = window["core_ns"]
+    ran = window.get("core_ns", ())
     length = ran[-1][1] - ran[0][1] if len(ran) > 1 else window["closed_ns"] - window["began_ns"]
     return bool((window["faults"][-1] - window["faults"][0]) * _FAULT_NS > _WORTH * max(1, length))
 
 
+def can_keep_memory() -> bool:
+    """Whether the heap is glibc's, and nobody has told it anything."""
+    settings = any(name in os.environ for name in _SETTINGS)
+    return sys.platform.startswith("linux") and not settings and hasattr(ctypes.CDLL(None), "mallopt")
+
+
 def keep_memory() -> bool:
-    """Have the heap keep what is freed from now on; False where it cannot be told, or has been already."""
-    if any(name in os.environ for name in _SETTINGS) or not sys.platform.startswith("linux"):
+    """Have the heap keep what is freed from now on, which cannot be undone; False where it cannot be told."""
+    if not can_keep_memory():
         return False
-    tell = getattr(ctypes.CDLL(None), "mallopt", None)
-    return tell is not None and bool(
-        tell(_MMAP_THRESHOLD, _LARGEST_BLOCK) and tell(_TRIM_THRESHOLD, _LARGEST_TOP)
-    )
+    tell = ctypes.CDLL(None).mallopt
+    return bool(tell(_MMAP_THRESHOLD, _LARGEST_BLOCK) and tell(_TRIM_THRESHOLD, _LARGEST_TOP))

@@ -1,4 +1,4 @@
-"""What operators are called with, noted before anything is timed. Runs in the program's process.
+"""What operators are called with, noted where nothing is timed. Runs in the program's process.
 
 Told to record shapes, torch's profiler keeps a small part of every tensor that an operator was given, until
 it ends. These parts lie between the memory of tensors, which falls into pieces too small for the next ones: a
@@ -33,7 +33,8 @@ _MOST_BYTES = 100_000_000
 # Of operators and what they return: ranges have none.
 _SHAPES = re.compile(rb'"shapes": (\[.+\]), "types"')
 # An operator or range with what it is in. These are written when they end, and are in none that is not.
-_INSIDE = re.compile(rb'"id": (\d+), "name": "[^\n]*", "ctrl_deps": (\d+)')
+_INSIDE = re.compile(rb'"id": (\d+), "name": "([^\n]*)", "ctrl_deps": (\d+)')
+_END = "trackside: end"
 # Without steps: what is called as often is called in every turn, and others may be this part of all.
 _OFTEN, _SELDOM = 3, 0.02
 
@@ -108,6 +109,9 @@ class InputsLog:
         if self._runs:
             self._runs = False
             self._take_back()
+            # Ours lies in whatever range this thread has open, which shows that one is.
+            with suppress(Exception), sys.modules["torch"]._C._profiler._RecordFunctionFast(_END):
+                pass
             self._quietly(lambda torch: torch._disable_execution_trace_observer())
             self._quietly(lambda torch: torch._remove_execution_trace_observer())
             self._left_open = self._leaves_open()
@@ -118,7 +122,8 @@ class InputsLog:
                 rows = _INSIDE.findall(file.read(_MOST_BYTES))
         except OSError:
             return True
-        return bool({inside for _, inside in rows} - {number for number, _ in rows})
+        seen = any(name == _END.encode() for _, name, _ in rows)
+        return not seen or bool({inside for *_, inside in rows} - {number for number, *_ in rows})
 
     def _give_way_to_others(self) -> None:
         """There can be one trace only, and the program's own comes first: when it begins, ours ends."""

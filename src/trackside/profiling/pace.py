@@ -89,11 +89,10 @@ def at_pace(
     fresh: Fresh | None = None,
     touch_ns: float = MOST_TOUCH_NS,
 ) -> TracedGraph:
-    """The graph with every piece and gap of a host thread shorter by one and the same time.
+    """The graph without what tracing added: one and the same time for each border of an event.
 
-    Where that is not enough, what filled fresh memory is shorter too, by one and the same time a byte, and
-    what gave it back; and
-    where nothing runs on a device, all is in the end.
+    Where that is not enough, what filled fresh memory or gave it back is shorter too, by one and the same
+    time a byte; and where nothing runs on a device, all is in the end.
 
     Args:
         on_host: numbers of tasks on host threads.
@@ -113,7 +112,7 @@ def untraced(
 
     Tracing takes a piece of a microsecond twice its time, and one that fills new memory many times that,
     and leaves a long product as it is: shares of a traced step are not those of the step. What a device
-    computes is as long as it was, and what waits for other ranks is not to be told: those stay.
+    computes is as long as it was, and what waits for others is not to be told: those stay.
 
     Args:
         allocated: what tensors took and gave back, on the lanes of `trace`.
@@ -132,29 +131,29 @@ def untraced(
     if few is not trace:
         whole, fresh = _host_graph(trace, steps, allocated)
         borders = _borders(whole, np.arange(whole.graph.task_count))
+    if len(np.unique(whole.graph.resource)) != 1:
+        # What one thread waits for in another is not to be told.
+        return trace, steps
     light = schedule(_relieved(whole.graph, borders, fresh, cost))
     begin = int(steps.begin[0])
-    start, end = trace.start.copy(), trace.end.copy()
-    ends: dict[int, tuple[Ints, Ints]] = {}
-    for lane in np.unique(whole.graph.resource).tolist():
-        tasks = np.flatnonzero(whole.graph.resource == lane)
-        tasks = tasks[np.argsort(whole.start_ns[tasks], kind="stable")]
-        before = np.stack((whole.start_ns[tasks], whole.end_ns[tasks]), 1).reshape(-1)
-        after = np.stack((light.start_ns[tasks], light.end_ns[tasks]), 1).reshape(-1)
-        if before[0] > 0:
-            before, after = np.append(0, before), np.append(0, after)
-        # What follows the last is a gap too, with no task behind it.
-        rest = int(steps.end[-1]) - begin - before[-1]
-        if rest > 0:
-            left = round(cost.pace * max(rest // 2, rest - round(2 * cost.border_ns)))
-            before, after = np.append(before, before[-1] + rest), np.append(after, after[-1] + left)
-        here = trace.lane == lane
-        start[here] = begin + _moved(trace.start[here] - begin, before, after)
-        end[here] = begin + _moved(trace.end[here] - begin, before, after)
-        ends[len(tasks)] = before, after
-    # Steps are the busiest thread's.
-    first, last = (begin + _moved(times - begin, *ends[max(ends)]) for times in (steps.begin, steps.end))
-    return replace(trace, start=start, duration=end - start), Steps(first, last, steps.found_by)
+    before = np.stack((whole.start_ns, whole.end_ns), 1)
+    after = np.stack((light.start_ns, light.end_ns), 1)
+    order = np.argsort(whole.start_ns, kind="stable")
+    before, after = before[order].reshape(-1), after[order].reshape(-1)
+    if before[0] > 0:
+        before, after = np.append(0, before), np.append(0, after)
+    # What follows the last is a gap too, with no task behind it.
+    rest = int(steps.end[-1]) - begin - before[-1]
+    if rest > 0:
+        left = round(cost.pace * max(rest // 2, rest - round(2 * cost.border_ns)))
+        before, after = np.append(before, before[-1] + rest), np.append(after, after[-1] + left)
+
+    def on_that_clock(times: Ints) -> Ints:
+        return begin + _moved(times - begin, before, after)
+
+    start, end = on_that_clock(trace.start), on_that_clock(trace.end)
+    moved = Steps(on_that_clock(steps.begin), on_that_clock(steps.end), steps.found_by)
+    return replace(trace, start=start, duration=end - start), moved
 
 
 def _host_graph(trace: Trace, steps: Steps, allocated: Trace | None) -> tuple[TracedGraph, Fresh | None]:

@@ -10,6 +10,7 @@ from typing import Any
 import trackside
 from trackside.profiling.captured import Captured
 from trackside.profiling.fresh_memory import MOST_TOUCH_NS
+from trackside.profiling.heap import KEEPING
 from trackside.profiling.line_rows import bucket_rows, line_rows, module_rows
 from trackside.profiling.memory_rows import memory_rows
 from trackside.profiling.pace import untraced
@@ -210,7 +211,7 @@ def step_in_view(captured: Captured) -> tuple[float | None, StepView | None]:
 
 
 def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
-    found = []
+    found = _heap_trust(captured)
     lines = "L" if captured.window("L") is not None else "B"
     slower = {
         what: one.slowdown
@@ -219,10 +220,10 @@ def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
     }
     if slower:
         times = ", ".join(f"{what} made a step {times:.2f} times as long" for what, times in slower.items())
-        of_what = "parts, operators and lines are shares of such steps"
-        if captured.lines_alone:
-            of_what = "parts and operators are shares of traced steps, lines of those with the line log alone"
-        effect = f"{of_what}, rescaled to untraced ones"
+        of_lines = "those with the line log alone" if captured.lines_alone else "steps with both"
+        effect = f"what tracing added is taken off parts and operators, lines are shares of {of_lines}"
+        if captured.traced is not None and len(captured.traced.on_device):
+            effect = "of the host's time parts are shares of traced steps, rescaled to untraced ones"
         found.append(Trust(what=times, effect=effect))
     if captured.steps is not None and not is_step:
         found.append(
@@ -246,6 +247,22 @@ def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
                 Trust(what="lines", effect=effect, remedy="let it run longer, or fewer steps: --steps 2")
             )
     return found
+
+
+def _heap_trust(captured: Captured) -> list[Trust]:
+    """Whether a step's time is partly that of new memory: another run of the program need not have it."""
+    if not captured.faults:
+        return []
+    kept = captured.window("K") if captured.kept else None
+    beside = f"; {kept.step_ms:.3g} ms in {kept.steps} steps in which the heap kept memory" if kept else ""
+    luck = "which is luck of how it lies, and may come from being watched"
+    return [
+        Trust(
+            what=f"new memory in every step: {captured.faults:,.0f} page faults",
+            effect=f"the heap gave back what it had, {luck}{beside}",
+            remedy=f"{KEEPING} trackside profile …",
+        )
+    ]
 
 
 def _sources(

@@ -1,7 +1,7 @@
 """One step as a traced window shows it: its parts, what ran how long, its clock, its longest chain.
 
-On a device times are as traced. On the host tracing makes everything longer, so there only shares are taken,
-and rescaled to the length that a step really has.
+On a device times are as traced. On the host tracing makes everything longer: what it added has been taken off
+where that can be told (`pace.untraced`), and shares are rescaled to the length that a step really has.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class StepView:
         trace = self.trace
         longest = np.sort(rows[np.argsort(-trace.duration[rows], kind="stable")[:_MOST_SPANS]])
         collective = communicates(trace)
-        # As long as it was traced: what lies where in a step is not to be rescaled.
+        # As long as in the trace that was handed in: what lies where in a step is not to be rescaled.
         spans = []
         for row in longest.tolist():
             start, stop = max(begin, int(trace.start[row])), min(end, int(trace.end[row]))

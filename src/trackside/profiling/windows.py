@@ -224,10 +224,11 @@ class _Round:
 _BY_TIME = (Stage.TIMED, Stage.NOTED, Stage.LOGGED, Stage.TRACED, Stage.ATTRIBUTED, Stage.KEPT)
 # Seconds in which it is noted what operators are called with: three steps of up to a sixth of a second.
 _NOTING = 0.5
-# Nobody knows how long a program will run. The first round serves one of a second or two; the second, longer
-# and behind most programs' loading, replaces it. Several ranks have no windows in the first that are short
-# beside what one of them may be late by: for what operators are called with, and for lines alone.
-_ROUNDS = (_Round(0.2, 0.2, 0.06, 0.1, 0.2, 0.2, 0.2), _Round(5.0, 1.5, _NOTING, 0.5, 0.7, 0.7, 0.7))
+# Nobody knows how long a program will run. The first round serves one of a second or two, most of it untraced
+# and with time for some turns to be noted; the second, longer and behind most programs' loading, replaces it,
+# and only in it may the heap be told to keep memory, which cannot be undone. Several ranks have no windows in
+# the first that are short beside what one of them may be late by.
+_ROUNDS = (_Round(0.3, 0.3, 0.04, 0.06, 0.12, 0.12, 0.0), _Round(5.0, 1.5, _NOTING, 0.5, 0.7, 0.7, 0.7))
 _RANKS_FIRST = _Round(0.3, 0.3, 0.0, 0.0, 0.25, 0.25, 0.0)
 
 
@@ -275,7 +276,7 @@ class Stretches:
         if not self._is_over(window, this, now_ns):
             return None
         following = Stage.NOTED if window.stage is Stage.TIMED else _after(window.stage, self.with_kept)
-        while following in (Stage.NOTED, Stage.LOGGED) and not this.lasts(following):
+        while following is not Stage.DONE and not this.lasts(following):
             following = _AFTER[following]
         return following
 
@@ -285,6 +286,10 @@ class Stretches:
             return lasted >= lasts
         # One that began late ends when those of the other ranks do, unless too little would be left of it.
         return self.seconds(now_ns) >= this.ends(window.stage) and lasted >= _LEAST_PART * lasts
+
+    @property
+    def in_last_round(self) -> bool:
+        return self._done == len(self._rounds) - 1
 
     def round_ended(self) -> None:
         self._done += 1
