@@ -74,6 +74,7 @@ def test_a_sum_that_rounding_takes_over_a_kink_is_right(kink: tuple[Bench, Study
     assert kink[1].checked >= 150
 
 
+@pytest.mark.slow
 def test_a_sum_further_over_a_kink_than_rounding_takes_it_is_wrong(kink: tuple[Bench, Study, Path]) -> None:
     with pytest.raises(Stop, match=r"out\[0\]: expected -2\.[78].*e-11, found 9\.9.*e-05"):
         check(kink, 1e-4)
