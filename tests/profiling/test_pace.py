@@ -209,3 +209,18 @@ def test_a_step_without_a_device_takes_what_it_took_untraced_however_slow_the_tr
     assert found is not None
     assert found.step_ns == pytest.approx(250_000, rel=0.01)
     assert found.share(found.ops("aten::mm")) == pytest.approx(0.6, abs=0.01)
+
+
+def test_what_held_up_one_step_is_no_part_of_what_tracing_costs(tmp_path: Path) -> None:
+    made, at = Maker(), 0.0
+    for step in range(8):
+        made.mark(f"ProfilerStep#{step}", at, 500 + (40_000 if step == 3 else 0))
+        made.op("aten::mm", at, 300)
+        # The machine gave the thread's core to another.
+        late = 40_000 if step == 3 else 0
+        made.op("aten::add", at + 400 + late, 80)
+        at += 500 + late
+    trace = read_trace(made.write(tmp_path / "trace.json"))
+    moved, steps = untraced(trace, find_steps(trace), None, 490_000)
+    assert moved.duration[moved.named("aten::mm")] == pytest.approx(300_000, rel=0.03)
+    assert steps.end[-1] - steps.begin[0] == pytest.approx(8 * 490_000, rel=0.02)

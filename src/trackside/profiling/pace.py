@@ -25,9 +25,9 @@ _MOST_NS, _USUAL_NS = 700, 200
 _DEVICE_BOUND = 0.95
 _ABOUT = 1.01
 _ROUNDS = 12
-# What fills memory that it had before takes this part of what it takes in memory that is new, or more: a
-# product of 50,000 numbers took 4 µs, and 62 with shapes traced.
-_OWN = 32
+# What fills memory takes so many nanoseconds a byte at least (50 GB/s), and this part of what it takes where it
+# is new: a product of 50,000 numbers took 4 µs, and 62 with shapes traced.
+_FILL_NS, _OWN = 0.02, 32
 # What giving memory back to the kernel takes beside its first touch: 8 µs for 50 pages that took 58.
 _GIVEN_BACK = 1 / 7
 _FEWEST_STEPS = 3
@@ -56,6 +56,8 @@ def typical(traced: TracedGraph, trace: Trace, steps: Steps) -> TracedGraph:
         same = np.stack(turns)
         for column in (duration, gap):
             column[same] = np.median(column[same], axis=0).astype(np.int64)
+    # Before the first there is no step that could have left it a gap.
+    gap = np.where(traced.graph.previous < 0, traced.graph.gap_ns, gap)
     return replace(traced, graph=traced.graph.with_times(duration, gap))
 
 
@@ -125,7 +127,7 @@ def untraced(
     whole, fresh = _host_graph(few, fewer, allocated)
     tasks = np.arange(whole.graph.task_count)
     borders = _borders(whole, tasks)
-    cost = _cost(whole.graph, tasks, borders, step_ns, fresh, touch_ns)
+    cost = _cost(typical(whole, few, fewer).graph, tasks, borders, step_ns, fresh, touch_ns)
     if cost == _Cost():
         return trace, steps
     if few is not trace:
@@ -134,7 +136,8 @@ def untraced(
     if len(np.unique(whole.graph.resource)) != 1:
         # What one thread waits for in another is not to be told.
         return trace, steps
-    light = schedule(_relieved(whole.graph, borders, fresh, cost))
+    usual = typical(whole, trace, steps)
+    light = schedule(_relieved(usual.graph, borders, fresh, cost))
     begin = int(steps.begin[0])
     before = np.stack((whole.start_ns, whole.end_ns), 1)
     after = np.stack((light.start_ns, light.end_ns), 1)
@@ -332,12 +335,13 @@ def _is_device_bound(light: TaskGraph, on_host: Ints, step_ns: float) -> bool:
 
 
 def _untouched(graph: TaskGraph, fresh: Fresh, ns_a_byte: float) -> TaskGraph:
-    """Without what first touches took; a little of every time is its own."""
-    duration, gap = (
-        np.maximum(time // _OWN, time - np.rint(ns_a_byte * taken).astype(np.int64))
-        for time, taken in ((graph.duration_ns, fresh.duration), (graph.gap_ns, fresh.gap))
+    """Without what first touches took; to fill memory takes some time in any case."""
+    duration, gap = graph.duration_ns, graph.gap_ns
+    least = np.minimum(duration, np.maximum(duration // _OWN, (_FILL_NS * fresh.duration).astype(np.int64)))
+    return graph.with_times(
+        np.maximum(least, duration - np.rint(ns_a_byte * fresh.duration).astype(np.int64)),
+        np.maximum(gap // _OWN, gap - np.rint(ns_a_byte * fresh.gap).astype(np.int64)),
     )
-    return graph.with_times(duration, gap)
 
 
 def _shorter(graph: TaskGraph, borders: _Borders, ns: float) -> TaskGraph:
