@@ -25,8 +25,8 @@ _MOST_NS, _USUAL_NS = 700, 200
 _DEVICE_BOUND = 0.95
 _ABOUT = 1.01
 _ROUNDS = 12
-# What fills memory takes so many nanoseconds a byte at least (50 GB/s), and this part of what it takes where it
-# is new: a product of 50,000 numbers took 4 µs, and 62 with shapes traced.
+# What fills memory takes so many nanoseconds a byte at least (50 GB/s), and this part of what it takes where
+# the memory is new: a product of 50,000 numbers took 4 µs, and 62 with shapes traced.
 _FILL_NS, _OWN = 0.02, 32
 # What giving memory back to the kernel takes beside its first touch: 8 µs for 50 pages that took 58.
 _GIVEN_BACK = 1 / 7
