@@ -227,11 +227,18 @@ def test_a_folder_that_vanishes_ends_the_capture_and_leaves_nothing_running_in_t
     assert "results" in trouble[0]["text"]
 
 
+# Steps so long that one which is held up is no other's share.
+LONGER = (
+    TRAINING.replace("(64, 256)", "(512, 2048)")
+    .replace("(256, 8)", "(2048, 8)")
+    .replace("torch.randn(64, 64)", "torch.randn(256, 512)")
+)
+
+
 @pytest.mark.timeout(120)
-def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
-    trained: tuple[Path, Ended, list[dict[str, Any]]],
-) -> None:
-    found = read_capture(trained[0] / "results")
+def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(tmp_path: Path) -> None:
+    profiled(tmp_path, LONGER, "40", warmup=3, steps=8)
+    found = read_capture(tmp_path / "results")
     assert found.missing == []
     assert [one.window for one in found.windows] == ["A", "L", "T", "B"]
     first = found.window("A")
