@@ -236,8 +236,18 @@ LONGER = (
 
 
 @pytest.mark.timeout(120)
-def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(tmp_path: Path) -> None:
-    profiled(tmp_path, LONGER, "40", warmup=3, steps=8)
+@pytest.mark.parametrize(
+    ("source", "count", "asked"),
+    [
+        pytest.param(LONGER, "40", {"warmup": 3, "steps": 8}, id="long-steps"),
+        # Beside other work these are off: they want a quiet machine.
+        pytest.param(TRAINING, "300", {}, id="short-steps", marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_capture_left_is_read_as_step_times_a_trace_and_time_by_line(
+    tmp_path: Path, source: str, count: str, asked: dict[str, int]
+) -> None:
+    profiled(tmp_path, source, count, **asked)
     found = read_capture(tmp_path / "results")
     assert found.missing == []
     assert [one.window for one in found.windows] == ["A", "L", "T", "B"]

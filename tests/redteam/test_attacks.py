@@ -180,7 +180,6 @@ SLOW = frozenset(
         "mask_with_equals",
         "mixed_precision",
         "masked_select",
-        "narrow_scores_masked",
         "narrow_spectrum_of_low_rank",
         "output_in_the_slot",
         "overflow_never_skips",
