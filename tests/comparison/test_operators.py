@@ -48,6 +48,10 @@ def test_narrow_inputs_that_are_widened_before_anything_is_computed_are_not_narr
     assert seen(lambda x: x.float() @ x[2:].T.float(), X.bfloat16()) == Arithmetic()
 
 
+def test_narrow_inputs_that_are_computed_with_as_they_are_are_narrow_arithmetic() -> None:
+    assert seen(lambda x: (x @ x).float(), X.bfloat16()) == Arithmetic(narrow=True)
+
+
 @pytest.fixture
 def short_products() -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
