@@ -342,3 +342,30 @@ def test_a_quantity_may_be_off_where_noise_does_not_reach_by_as_much_and_as_ofte
     assert int(matching.unexcused(found, wanted, base, [], still, matching.Tally()).sum()) == 1000
     places = [v.long() for v in (wanted - (wanted == 7).int(), wanted, base)]
     assert bool(matching.unexcused(*places, [], still, matching.Tally()).any())
+
+
+def test_a_mask_of_a_narrow_product_is_within_reach_also_where_each_element_is_seldom_turned() -> None:
+    # What bfloat16 turned: forty scores at the edge of what it is off, so that a draw in six turns each.
+    g = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        values = 2.0**-7 * (2 * torch.rand(40, generator=g, dtype=torch.float64) / 3 - 1)
+        wanted = values > 0
+
+        def moved(ulps: float, values: torch.Tensor = values) -> torch.Tensor:
+            return values + ulps * ULP * (2 * torch.rand(40, generator=g, dtype=torch.float64) - 1) > 0
+
+        beside = matching.Beside(None, moved, (1.0, 4.0, 16.0), _no_place, 2.0**16, lambda: False)
+        assert not matching.out_of_reach(~wanted, wanted, beside)
+
+
+def test_a_mask_of_what_a_narrow_type_cannot_hold_is_out_of_reach_however_often_is_drawn() -> None:
+    values = torch.full((40,), 1e5, dtype=torch.float64)
+    beside = matching.Beside(
+        lambda: values.isinf(),
+        lambda ulps: (values * 1.01).isinf(),
+        (1.0,),
+        _no_place,
+        2.0**16,
+        lambda: False,
+    )
+    assert matching.out_of_reach(values.half().isinf(), values.isinf(), beside)

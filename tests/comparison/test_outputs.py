@@ -9,7 +9,7 @@ from tests.comparison.benches import opened
 from trackside.comparison import outputs
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
 from trackside.comparison.checks import Ledger, Stop
-from trackside.comparison.outputs import _word, check_call
+from trackside.comparison.outputs import _times, _word, check_call
 from trackside.comparison.study import Study, learn
 
 # In one draw of 20 the first row adds up to -2.8e-9, far less than a float32 sum of its terms is off by.
@@ -334,3 +334,13 @@ def test_roundings_are_drawn_once_for_all_outputs_of_a_call(
         # Every one of the five is wrong.
         assert asked.count("locate") == 5
         assert asked.count("condition") == 1
+
+
+def test_how_far_off_is_never_told_as_once_nor_in_forty_digits() -> None:
+    assert [_times(x) for x in (1.0, 1.05, 2.25, 54321.0, 3.2e39)] == [
+        "1.001",
+        "1.050",
+        "2.2",
+        "54,321.0",
+        "3e+39",
+    ]

@@ -1,6 +1,6 @@
 """Which of a call's errors other roundings explain: jumps over ties one by one, and sums that cancel."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -19,10 +19,13 @@ def draws(at: torch.Tensor, move: torch.Tensor, every: float, count: int = 256) 
         yield {"out": at + torch.where(moved, move * torch.randn(at.shape, generator=g).double(), 0.0)}
 
 
-def left(found: torch.Tensor, oracle: torch.Tensor, rounded: Iterator[Answer]) -> int:
+def left(
+    found: torch.Tensor, oracle: torch.Tensor, rounded: Iterator[Answer], beside: Sequence[torch.Tensor] = ()
+) -> int:
     """How many elements nothing explains."""
     bins = {str(number): ALLOWED for number in range(540)}
-    result = rounding.unexplained("out", found, oracle, oracle, bins, rounded)
+    others = iter([{"out": one} for one in beside])
+    result = rounding.unexplained("out", found, oracle, oracle, bins, rounded, others)
     assert not result["late"]
     return int(result["unexplained"])
 
@@ -50,3 +53,13 @@ def test_a_value_at_a_tie_may_go_over_it_and_no_further() -> None:
 
     assert not left(oracle + 1, oracle, over_the_tie())
     assert left(oracle + 3, oracle, over_the_tie()) == SIZE
+
+
+def test_what_the_oracle_gives_on_inputs_rounded_otherwise_is_explained_and_nothing_near_it() -> None:
+    oracle = torch.randn(SIZE, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    # Of two equal scores the other one's row, which no other rounding shows.
+    row = torch.arange(SIZE) < 8
+    found, still = torch.where(row, oracle + 1, oracle), torch.zeros_like(oracle)
+    assert left(found, oracle, draws(oracle, still, 0.0)) == 8
+    assert not left(found, oracle, draws(oracle, still, 0.0), [oracle, found])
+    assert left(found + 1e-6 * row, oracle, draws(oracle, still, 0.0), [oracle, found]) == 8

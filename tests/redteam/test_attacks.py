@@ -100,7 +100,7 @@ CAUGHT_BY = {
     "heap_never_trimmed": "environment-same",
     "memory_never_given_back": "environment-same",
     # What is small beside the rest, narrow, or hardly ever bites.
-    "average_of_weights_skipped": "state-matches",
+    "average_of_weights_skipped": "holds-on-probes",
     "gradient_not_clipped": "holds-on-probes",
     "kb_block_skipped": "output-matches-oracle",
     "one_mask_for_all_rows": "output-matches-oracle",
@@ -131,6 +131,8 @@ CAUGHT_BY = {
     "narrow_logits_in_float8": "output-matches-oracle",
     "narrow_spectrum_in_int8": "output-matches-oracle",
     "narrow_spectrum_of_low_rank": "output-matches-oracle",
+    "routed_tokens_coarsely": "output-matches-oracle",
+    "routed_tokens_one_in_a_hundred": "output-matches-oracle",
     # What a narrow type loses or cannot hold, of which an oracle in a wide one knows nothing.
     "always_exact": "baseline-right",
     "declared_parts_dropped": "output-matches-oracle",
@@ -139,6 +141,8 @@ CAUGHT_BY = {
     "overflow_never_seen": "baseline-right",
     "overflow_never_skips": "baseline-right",
 }
+# One number is compared before many: a loss in 16 bits is right by luck in one call of three.
+OR_ELSE_BY = {"conv_step_autocast": "state-matches"}
 # Others of their kind run in `make test`; these in `make test-slow`.
 SLOW = frozenset(
     {
@@ -228,6 +232,8 @@ SAME_BASELINE = {
     "narrow_logits_in_float8": "narrow_logits",
     "narrow_spectrum_in_int8": "narrow_spectrum",
     "narrow_spectrum_of_low_rank": "narrow_spectrum",
+    "routed_tokens_coarsely": "routed_tokens",
+    "routed_tokens_one_in_a_hundred": "routed_tokens",
     "heap_never_trimmed": "memory_never_given_back",
     "probe_dodger_by_frames": "probe_dodger",
     "declared_parts_in_place": "declared_parts_dropped",
@@ -349,6 +355,7 @@ HONEST = (
     "narrow_scores_masked",
     "online_softmax",
     "relu_step",
+    "routed_tokens",
     "rows_masked_whole",
     "scan_by_doubling",
     "winograd",
@@ -382,7 +389,8 @@ def each(names: Iterable[str]) -> list[Any]:
 def test_an_attack_is_stopped_by_the_check_that_is_meant_for_it(
     name: str, crew: Crew, tmp_path: Path
 ) -> None:
-    assert failed(name, tmp_path, crew, checks_only=True) == [CAUGHT_BY[name]]
+    (caught,) = failed(name, tmp_path, crew, checks_only=True)
+    assert caught == CAUGHT_BY[name] or caught == OR_ELSE_BY.get(name)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ Runs in the reference process.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -47,9 +48,10 @@ _SOME, _TIMES = 8, 8
 _CHANCE_TIES = 2.0**-17
 # What bfloat16 rounds is off by so many of float32's ulps.
 _NARROWEST_ULPS = 2.0**16
-# Draws at each distance, and what part of those that differ may be out of their reach, for an element may be
-# turned by the one draw in hundreds; two counts this part apart are not the same count rounded otherwise.
-_FURTHER_DRAWS, _FAR = 4, 0.25
+# Draws at each distance, and at the furthest; what part of those that differ may be out of their reach, for
+# an element may be turned by the one draw in hundreds; two counts this part apart are not the same count
+# rounded otherwise.
+_FURTHER_DRAWS, _FURTHEST_DRAWS, _FAR = 4, 64, 0.25
 # A mask that rounding alone decides in more than this share of its elements shows nothing.
 _MOST_TURNED = 0.25
 
@@ -321,14 +323,13 @@ def out_of_reach(base: Any, wanted: Any, beside: Beside) -> bool:
     differs = base != wanted
     if int(differs.sum()) <= _SOME:
         return False
-    reached, drawn = torch.zeros_like(differs), 0
-    for other in _further(beside):
-        reached |= other == base
+    left, beyond, drawn = differs, max(_SOME, _FAR * int(differs.sum())), 0
+    for other in itertools.chain(_further(beside), _furthest(beside)):
+        left = left & (other != base)
         drawn += 1
-        if torch.equal(reached & differs, differs):
-            break
-    left = int((differs & ~reached).sum())
-    return drawn > 0 and left > max(_SOME, _FAR * int(differs.sum()))
+        if int(left.sum()) <= beyond:
+            return False
+    return drawn > 0
 
 
 def _further(beside: Beside) -> Iterator[Any]:
@@ -337,6 +338,14 @@ def _further(beside: Beside) -> Iterator[Any]:
     while ulps <= furthest and not beside.late():
         yield from _drawn(partial(beside.moved, ulps), _FURTHER_DRAWS)
         ulps *= 4
+
+
+def _furthest(beside: Beside) -> Iterator[Any]:
+    """The oracle's on inputs as far off as the narrowest type is, which turns them in half of all draws."""
+    for _ in range(_FURTHEST_DRAWS):
+        if beside.late():
+            return
+        yield from _drawn(partial(beside.moved, beside.widest or _NARROWEST_ULPS), 1)
 
 
 def _drawn(draw: Callable[[], Any], times: int) -> Iterator[Any]:

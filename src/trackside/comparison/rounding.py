@@ -15,7 +15,7 @@ from trackside.comparison.rerounding import HALF_ULP
 from trackside.comparison.sets import InputSet
 from trackside.workload import tree
 
-__all__ = ["Place", "answers", "errors", "unexplained"]
+__all__ = ["Place", "answers", "beside", "errors", "unexplained"]
 
 # Other roundings after which an element that none of them took where it was found was not taken there by one:
 # a value next to a tie goes over it in one of eight. One that none of so few moved at all is at no tie.
@@ -66,6 +66,18 @@ def answers(oracle: Oracle, place: Place, asked: dict[str, Any]) -> Iterator[Ans
             return
 
 
+def beside(oracle: Oracle, place: Place, seconds: float) -> Iterator[Answer]:
+    """The oracle's on inputs that are moved by up to half a unit of their types' last place."""
+    if oracle.precision is None or not oracle.ulp(place.made.tensors):
+        return
+    g = torch.Generator(oracle.device).manual_seed(place.seed + 2)
+    until = time.monotonic() + seconds
+    for _ in range(_TELLING_DRAWS):
+        yield oracle.answer_beside(place.made.rebuilt(), place.seed, place.earlier, HALF_ULP.__getitem__, g)
+        if time.monotonic() > until:
+            return
+
+
 def errors(moved: Iterator[Answer], unmoved: Answer, oracle: Answer) -> list[dict[str, Any]]:
     """How far each rounding moved each float output, in bins of the oracle's magnitude."""
     return [
@@ -85,13 +97,14 @@ def unexplained(
     baseline: torch.Tensor,
     allowed: dict[str, float],
     rounded: Iterator[Answer],
+    beside: Iterator[Answer],
 ) -> dict[str, Any]:
     """How many of the elements that are beyond what their bins allow rounding does not explain.
 
     Each by itself: it does where the baseline jumped to the same value on the same inputs, or where the
     answer jumps there, or moves half as far, in one of the `rounded` answers; the first is as it is. Or where
-    it moves in nearly all of them, by so much that an error as large is due among many. `late` says that
-    these were too few to tell.
+    it moves in nearly all of them, by so much that an error as large is due among many. Or where the oracle
+    gives that value `beside`, on inputs rounded otherwise. `late` says that there were too few to tell.
     """
     at = torch.nonzero(accuracy.beyond(found, oracle, allowed)).reshape(-1)
     limits = accuracy.Limits(allowed, found)
@@ -111,6 +124,10 @@ def unexplained(
             moves += away >= _MOVES * off
         if draws >= _TELLING_DRAWS:
             explained |= moves >= _NEARLY_EVERY * draws
+    # What is equal stays equal however it is rounded, so that it does not show which of two may come first.
+    while not bool(explained.all()) and (other := next(beside, None)) is not None:
+        if other[path].shape == found.shape:
+            explained |= limits.near(mine, _elements(other[path], at))
     return {
         "unexplained": int((~explained).sum()),
         "late": draws < _TELLING_DRAWS and (draws < _FEWEST_DRAWS or bool((jumped & ~explained).any())),
