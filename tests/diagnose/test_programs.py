@@ -12,6 +12,8 @@ from tests.diagnose.conftest import PROGRAMS, problems
 
 from trackside.diagnose.diagnosis import LEAST_GAIN, Diagnosis, all_rules, diagnose
 from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.expressions import _softmax
+from trackside.diagnose.patterns import short_names
 from trackside.handbook.items import items
 
 BROKEN = sorted(PROGRAMS.glob("*_broken.py"))
@@ -127,6 +129,21 @@ class _Renamed(ast.NodeTransformer):
         # What torch calls by its name keeps it.
         self._kept |= {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
         return self.generic_visit(node)
+
+
+@pytest.mark.slow
+def test_what_a_written_out_softmax_does_before_its_exponential_counts(evidence_of: Gathered) -> None:
+    evidence = evidence_of(PROGRAMS / "idioms_broken.py")
+    (line,) = {
+        line for rule, line in problems(PROGRAMS / "idioms_broken.py") if rule == "hand-written-softmax"
+    }
+    rows = evidence.forward_ops
+    found = [match for place in range(len(rows)) if (match := _softmax(evidence, rows, place)) is not None]
+    whole = [match.rows for match in found if "max" in match.old]
+    assert [short_names(evidence, match) for match in whole] == [["max", "sub", "exp", "sum", "div"]] * len(
+        evidence.steps
+    )
+    assert {evidence.places.line(match[-1]).line for match in whole} == {line}
 
 
 @pytest.mark.slow

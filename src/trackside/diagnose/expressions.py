@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from trackside.diagnose.chains import Match, numel, tensor_text
+from trackside.diagnose.chains import VIEWS, Match, numel, tensor_text
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.patterns import (
     FEWEST_ELEMENTS,
@@ -201,6 +201,10 @@ def _gelu(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
     )
 
 
+# Of code that subtracts the largest value: what is done before the exponential.
+_SHIFTED = (("amax", "sub"), ("max", "sub"))
+
+
 @pattern(
     "hand-written-softmax",
     "arithmetic",
@@ -210,23 +214,31 @@ def _gelu(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
     said="exp, sum and division over a tensor of",
 )
 def _softmax(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
-    """Softmax written as exp, sum and division."""
+    """Softmax written as exp, sum and division, with or without the largest value subtracted first."""
     shape = evidence.shape(rows[place])
-    if evidence.name(rows[place]) != "aten::exp" or numel(shape) < FEWEST_ELEMENTS:
+    if numel(shape) < FEWEST_ELEMENTS:
         return None
-    names = short_names(evidence, rows[place : place + 5])
-    if "sum" not in names or "div" not in names[names.index("sum") :]:
+    # `detach` of the largest value, and other views, move nothing.
+    window = [row for row in rows[place : place + 9] if evidence.name(row) not in VIEWS][:7]
+    names = short_names(evidence, window)
+    shifted = tuple(names[:2]) in _SHIFTED
+    raised = 2 if shifted else 0
+    if names[raised : raised + 1] != ["exp"] or evidence.shape(window[raised]) != shape:
         return None
-    end = names.index("div")
-    window = rows[place : place + end + 1]
+    if "sum" not in names[raised:] or "div" not in names[names.index("sum") :]:
+        return None
+    end = names.index("div", names.index("sum"))
+    window = window[: end + 1]
     if evidence.shape(window[-1]) != shape or not over_last(evidence, window, shape):
         return None
+    taken = "a - a.amax(-1, keepdim=True)" if names[0] == "amax" else "a - a.max(-1, keepdim=True).values"
+    inner = taken if shifted else "a"
     return Match(
         rows=tuple(window),
-        tensors=(tensor_text(shape, evidence.type(rows[place])),),
-        old="a.exp() / a.exp().sum(-1, keepdim=True)"
-        if names.count("exp") > 1
-        else "(lambda e: e / e.sum(-1, keepdim=True))(a.exp())",
+        tensors=(tensor_text(shape, evidence.type(window[0])),),
+        old=f"(lambda s: s.exp() / s.exp().sum(-1, keepdim=True))({inner})"
+        if names[: end + 1].count("exp") > 1
+        else f"(lambda e: e / e.sum(-1, keepdim=True))(({inner}).exp())",
         new="torch.softmax(a, -1)",
     )
 

@@ -71,14 +71,16 @@ def short_names(evidence: Evidence, rows: Sequence[int]) -> list[str]:
     return [evidence.name(row).removeprefix("aten::").removesuffix("_") for row in rows]
 
 
+_REDUCTIONS = frozenset(f"aten::{name}" for name in ("amax", "max", "mean", "std", "sum", "var"))
+
+
 def over_last(evidence: Evidence, rows: Sequence[int], shape: tuple[int, ...]) -> bool:
     """Whether all reductions run over the last dimension, the one that torch's own calls take."""
-    wanted = ("[-1]", f"[{len(shape) - 1}]")
-    reductions = [
-        row for row in rows if evidence.name(row) in ("aten::mean", "aten::var", "aten::std", "aten::sum")
-    ]
+    last = ("-1", str(len(shape) - 1))
+    reductions = [row for row in rows if evidence.name(row) in _REDUCTIONS]
     return bool(reductions) and all(
-        any(one in wanted for one in evidence.inputs(row).values) for row in reductions
+        any(one.removeprefix("[").removesuffix("]") in last for one in evidence.inputs(row).values[1:2])
+        for row in reductions
     )
 
 

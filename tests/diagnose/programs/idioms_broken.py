@@ -14,6 +14,7 @@ optimizer = torch.optim.SGD([*projection.parameters(), mixing], lr=0.01, fused=T
 batch = torch.randn(4, 192, 32)
 samples, wanted = torch.randn(300, 220), torch.randn(300, 20)
 gram = samples.T @ samples / 300 + torch.eye(220)
+codes = torch.randn(96, 32)
 
 
 def attend(x):
@@ -31,8 +32,14 @@ def mix(x):
     return torch.stack(mixed)
 
 
+def choose(x):
+    near = x @ codes.T
+    raised = (near - near.max(-1, keepdim=True).values.detach()).exp()
+    return raised / raised.sum(-1, keepdim=True) @ codes  # problem: hand-written-softmax
+
+
 for step in range(22):
-    out = mix(attend(batch).reshape(128, 6, 32))
+    out = mix(choose(attend(batch)).reshape(128, 6, 32))
     fitted = torch.inverse(gram) @ (samples.T @ wanted / 300)  # problem: inverse-product
     loss = out.square().mean()
     optimizer.zero_grad()

@@ -13,6 +13,7 @@ optimizer = torch.optim.SGD([*projection.parameters(), mixing], lr=0.01, fused=T
 batch = torch.randn(4, 192, 32)
 samples, wanted = torch.randn(300, 220), torch.randn(300, 20)
 gram = samples.T @ samples / 300 + torch.eye(220)
+codes = torch.randn(96, 32)
 
 
 def attend(x):
@@ -21,8 +22,12 @@ def attend(x):
     return attended.transpose(1, 2).flatten(2)
 
 
+def choose(x):
+    return (x @ codes.T).softmax(-1) @ codes
+
+
 for step in range(22):
-    out = torch.matmul(attend(batch).reshape(128, 6, 32), mixing)
+    out = torch.matmul(choose(attend(batch)).reshape(128, 6, 32), mixing)
     fitted = torch.linalg.solve(gram, samples.T @ wanted / 300)
     loss = out.square().mean()
     optimizer.zero_grad()
