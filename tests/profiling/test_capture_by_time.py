@@ -94,17 +94,21 @@ while time.monotonic() < until:
 
 @pytest.mark.timeout(120)
 def test_tracing_brings_no_new_memory_to_a_program_that_takes_none(tmp_path: Path) -> None:
-    ended, _ = profiled(tmp_path, PARTS, "2", own_heap=True)
+    # One round, and so the last one: only there the heap may be told.
+    ended, _ = profiled(tmp_path, PARTS, "3", own_heap=True, seconds=0.3)
     assert (ended.exit_code, ended.trouble) == (0, None)
     windows = windows_of(tmp_path)
     if takes_memory_anew(windows["A"]):
         pytest.skip("the heap happens to lie so that it gives memory back by itself")
-    lined = windows["B"]
-    found = read_capture(tmp_path / "results").attribution
-    assert found is not None
-    # A product has 50 pages.
-    products = int(found.trace.named("aten::mul").sum())
-    assert lined["faults"][-1] - lined["faults"][0] < 10 * products
+    assert not windows["A"]["heap_told"]
+    found = read_capture(tmp_path / "results")
+    assert found.attribution is not None
+    for name, trace in ("T", found.traced), ("B", found.attribution.trace):
+        assert windows[name]["heap_told"]
+        taken = windows[name]["faults"][-1] - windows[name]["faults"][0]
+        # A product has 50 pages; what is recorded takes some too.
+        assert trace is not None
+        assert taken < 5 * trace.named("aten::mul").sum(), name
 
 
 def _products(trace: Trace | None) -> set[tuple[tuple[int, ...], ...]]:
@@ -161,6 +165,21 @@ def test_an_optimizers_steps_take_the_place_of_what_the_clock_gave(tmp_path: Pat
     assert found.steps is not None
     assert (len(found.steps), found.steps.found_by) == (4, "optimizer")
     assert not [path.name for path in (tmp_path / "results").iterdir() if "next" in path.name]
+
+
+@pytest.mark.timeout(120)
+def test_a_heap_that_was_told_before_an_optimizers_first_step_is_said(tmp_path: Path) -> None:
+    late = TRAINING.replace(
+        "optimizer = torch.optim.SGD",
+        "import time\nuntil = time.monotonic() + 2.5\nwhile time.monotonic() < until:\n"
+        "    model(torch.randn(64, 64))\n"
+        "optimizer = torch.optim.SGD",
+        1,
+    )
+    ended, _ = profiled(tmp_path, late, "60", own_heap=True, warmup=1, steps=4, seconds=0.3)
+    assert ended.exit_code == 0
+    found = read_capture(tmp_path / "results")
+    assert (found.by_time, found.heap_told) == (False, True)
 
 
 @pytest.mark.timeout(120)

@@ -206,6 +206,12 @@ def test_files_are_named_from_where_the_program_was_started(file: str, shown: st
     assert shown_path("/home/me/work")(file) == shown
 
 
+def test_a_heap_that_was_told_before_the_untraced_steps_is_said(tmp_path: Path) -> None:
+    (told,) = (one for one in built(tmp_path, heap_told=True).trust if "heap" in one.what)
+    assert told.effect.endswith("unwatched, a step may also take new memory, and longer")
+    assert not any("heap" in one.what for one in built(tmp_path).trust)
+
+
 def test_new_memory_in_every_step_is_said_with_what_a_step_takes_without(tmp_path: Path) -> None:
     windows = [
         WindowTimes(window="A", steps=9, step_ms=2.0, spread=0.1, slowdown=None),

@@ -137,6 +137,7 @@ class Capture:
         self._safe_point: SafePoint | None = None
         self._watcher = Watcher(self._look)
         self._compiled = self._repeats = 0
+        self._heap_told = False
         self._meter: Callable[[], int] | None = None
         self._from_start = bool(asked.get("from_start"))
         """Whether everything is recorded from the start: what is captured may be over before its windows."""
@@ -455,11 +456,12 @@ class Capture:
         elif following is Stage.ATTRIBUTED:
             self._recording.begin_log()
         elif following is Stage.KEPT:
-            keep_memory()
+            self._heap_told = keep_memory()
         elif following is Stage.DONE and not windows.by_time:
             self._steps.close()
             self._watcher.close()
         windows.now.began_ns = _clock()
+        windows.now.heap_told = self._heap_told
         _note_core(windows.now)
         if windows.by_time:
             self._note_progress(windows.now)
@@ -467,18 +469,21 @@ class Capture:
     def _look_at_heap(self, windows: Windows, timed: Window) -> None:
         """Where a step takes no memory anew, tracing must not bring it; what it costs is seen in the end.
 
-        A heap that was told to keep memory keeps it: not where another untraced window may follow, nor in the
-        interpreter of a notebook, where a profiler has run before.
+        A heap that was told to keep memory keeps it: not where another untraced window is to follow, nor in
+        the interpreter of a notebook, where a profiler has run before. An optimizer that takes its first step
+        behind the last round has its untraced window all the same, and the limits say so.
         """
-        last = self._stretches is None or self._stretches.in_last_round
+        last = self._stretches is None or (
+            self._stretches.in_last_round and compilations() == self._compiled and self._rank_clock is None
+        )
         if not last or self._from_start or uses_device() or not can_keep_memory():
             return
         anew = takes_memory_anew(asdict(timed))
-        if not anew and self._stretches is None:
-            keep_memory()
+        if not anew:
+            self._heap_told = keep_memory()
         windows.with_kept = anew
         if self._stretches is not None:
-            self._stretches.with_kept = anew and self._rank_clock is None
+            self._stretches.with_kept = anew
 
     def _write_compiled(self) -> None:
         graphs = self._compiled_code.graphs

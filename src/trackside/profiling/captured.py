@@ -82,6 +82,8 @@ class Captured:
     """Page faults of an untraced step, where they are a part of its time."""
     kept: bool = False
     """Whether there were none in the window in which the heap kept memory."""
+    heap_told: bool = False
+    """Whether the heap had been told to keep memory before the untraced window."""
     step_times_ms: dict[str, list[float]] = field(default_factory=dict)
     """Every step of each window, by the host's clock."""
 
@@ -141,6 +143,7 @@ def read_capture(folder: Path, compiled: Path | None = None) -> Captured:
     if found.window("A") is not None:
         found.timed_ns = windows["A"]["began_ns"], windows["A"]["closed_ns"] or windows["A"]["ends_ns"][-1]
     found.faults = _faults(windows.get("A"), found.window("A"))
+    found.heap_told = bool(windows.get("A", {}).get("heap_told"))
     found.kept = "K" in windows and not takes_memory_anew(windows["K"])
     found.sources = _sources(_json(folder / "sources.json", found), noted, found)
     _say_what_is_missing(windows, found)

@@ -251,6 +251,14 @@ def _window_trust(captured: Captured, is_step: bool) -> list[Trust]:
 
 def _heap_trust(captured: Captured) -> list[Trust]:
     """Whether a step's time is partly that of new memory: another run of the program need not have it."""
+    if captured.heap_told:
+        return [
+            Trust(
+                what="the heap kept memory in the untraced steps",
+                effect="it was told to before the optimizer's first step, when windows went by the clock; "
+                "unwatched, a step may also take new memory, and longer",
+            )
+        ]
     if not captured.faults:
         return []
     kept = captured.window("K") if captured.kept else None

@@ -112,6 +112,8 @@ class Window:
     then run on a core, and how long it had stood ready to run."""
     faults: list[int] = field(default_factory=list)
     """At its beginning and end: page faults of the process until then."""
+    heap_told: bool = False
+    """Whether the heap had been told to keep memory before it began."""
 
     @property
     def steps_ns(self) -> list[int]:
