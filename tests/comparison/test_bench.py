@@ -302,6 +302,23 @@ def test_further_calls_of_a_slot_have_their_own_time(tmp_path: Path) -> None:
             bench.run(arm, sets, seeds, repeat=7)
 
 
+@pytest.mark.parametrize(
+    ("others", "verdict", "check"), [(0, "rejected", "worker-survives"), (2, "inconclusive", "machine-quiet")]
+)
+def test_memory_that_runs_out_beside_other_processes_on_the_gpu_is_not_the_candidate_s_fault(
+    tmp_path: Path, others: int, verdict: str, check: str
+) -> None:
+    path, hungry = tmp_path / "baseline.py", tmp_path / "hungry.py"
+    path.write_text(SEEDED)
+    hungry.write_text("import torch\n\n\ndef run(x):\n    return torch.empty(1 << 60)\n")
+    with opened(path) as (bench, study):
+        bench.others = lambda: others
+        arm = bench.start(CANDIDATE, hungry, study.facts["format"], 0, 1, 1, 60)
+        with pytest.raises(Stop, match=r"hungry\.py:5 in `calls`") as stopped:
+            bench.run(arm, [bench.draw()], [bench.seed()])
+    assert (stopped.value.outcome, stopped.value.check) == (verdict, check)
+
+
 def test_views_that_lie_side_by_side_in_one_tensor_are_copied_once(tmp_path: Path) -> None:
     path = tmp_path / "baseline.py"
     path.write_text(SIDE_BY_SIDE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,48 @@ def test_calls_are_paced_where_one_arm_waits_for_the_device(tmp_path: Path) -> N
     record = _compare(tmp_path, "tasks/softmax_fp32.py", "honest/softmax_waits_too.py", 20)
     assert record.verdict in ("faster", "inconclusive")
     assert record.statistics["paced"]
+
+
+HOLDS_MOST = """
+import torch
+free, total = torch.cuda.mem_get_info()
+held = torch.empty(free - (16 << 30), dtype=torch.uint8, device="cuda")
+print("held", flush=True)
+input()
+"""
+HUNGRY = """
+import torch
+
+def run(x):
+    torch.empty(32 << 30, dtype=torch.uint8, device=x.device)
+    return torch.relu(x)
+"""
+MODEST = """
+import torch
+
+def inputs(seed, device):
+    return torch.randn(1 << 20, generator=torch.Generator(device).manual_seed(seed), device=device)
+
+def run(x):
+    return torch.relu(x)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_memory_that_another_process_holds_rejects_nobody(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text(MODEST)
+    (tmp_path / "new.py").write_text(HUNGRY)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS_MOST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        asked = Options(
+            tmp_path / "base.py", tmp_path / "new.py", device="cuda", checks_only=True, store=tmp_path
+        )
+        record = run_trial(asked)
+    finally:
+        holder.communicate("\n")
+    assert record.verdict == "inconclusive"
+    assert "other processes use this GPU (1)" in record.reasons[0]

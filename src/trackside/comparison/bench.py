@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -118,6 +118,8 @@ class Bench:
         self.baseline: Path
         self.situation = ""
         """What is special about the calls being made, for whoever reads that one failed."""
+        self.others: Callable[[], int] = lambda: 0
+        """How many processes of others compute on the GPU."""
         self.build_seconds = 0.0
         """Time of first loads, set-ups and calls, which may compile: not on the budget's account."""
 
@@ -340,6 +342,13 @@ class Bench:
             if not raised["type"]:
                 text = f"could not be used: {message}"
             if arm.name == CANDIDATE:
+                if raised.get("memory") and (others := self.others()):
+                    # Whose fault it is cannot be told: alone it might have had enough.
+                    self.ledger.failed(
+                        "machine-quiet",
+                        f"the candidate {text}; other processes use this GPU ({others}): run again without them",
+                    )
+                    self.ledger.settle()
                 self.ledger.failed(
                     "worker-survives", f"the candidate {text}", traceback=raised.get("traceback", "")
                 )
