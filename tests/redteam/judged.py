@@ -20,6 +20,7 @@ from typing import Any
 from benchmarks.context import commit
 from tests.redteam.corpus import HERE, Case
 
+from trackside.comparison.options import budget_of
 from trackside.comparison.selfcheck_plan import source_sha256
 from trackside.comparison.trial import Crew, Options, default_threads, run_trial
 from trackside.machine.facts import facts
@@ -78,7 +79,7 @@ def judge(
     crew: Crew | None,
     store: Path,
     full: bool = False,
-    budget: float = 60.0,
+    budget: float | None = None,
     disabled: frozenset[str] = frozenset(),
 ) -> Judged:
     """One case through compare, in this process's crew."""
@@ -86,7 +87,7 @@ def judge(
         HERE / case.baseline,
         HERE / case.candidate,
         device=case.device,
-        budget=budget,
+        budget=budget_of(budget, False, case.device),
         checks_only=not full,
         disabled=disabled,
         store=store,
@@ -204,7 +205,11 @@ def _in_parts(arguments: argparse.Namespace, chosen: list[Case]) -> int:
     """All jobs side by side; those that measure wait for each other at the device's lock."""
     given = vars(arguments)
     switches = [f"--{name}" for name in ("full", "naive", "knock-out") if given[name.replace("-", "_")]]
-    values = [f"--{name}={given[name]}" for name in ("device", "budget", "seconds", "jobs")]
+    values = [
+        f"--{name}={given[name]}"
+        for name in ("device", "budget", "seconds", "jobs")
+        if given[name] is not None
+    ]
     names = [case.name for case in chosen]
     command = [sys.executable, "-m", "tests.redteam.judged", *names, *switches, *values]
     with tempfile.TemporaryDirectory() as folder:
@@ -245,7 +250,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--kind", choices=("false", "honest"))
-    parser.add_argument("--budget", type=float, default=60.0)
+    parser.add_argument("--budget", type=float, help="seconds (default: compare's own)")
     parser.add_argument(
         "--knock-out", action="store_true", help="also switch off what catches each false case"
     )

@@ -346,7 +346,8 @@ class Bench:
                     # Whose fault it is cannot be told: alone it might have had enough.
                     self.ledger.failed(
                         "machine-quiet",
-                        f"the candidate {text}; other processes use this GPU ({others}): run again without them",
+                        f"the candidate {text}; other processes use this GPU ({others}): "
+                        "run again without them",
                     )
                     self.ledger.settle()
                 self.ledger.failed(
