@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +38,10 @@ HANGS = {"forgery_pass_then_hang": 10.0}
 STATISTICAL = {"clocks-agree", "above-floor", "no-leftovers", "baseline-undisturbed", "total-time-agrees"}
 # Right as long as nobody is late, so a few calls may all be right: the full run makes thousands.
 RACES = {"arithmetic_race", "gpu_stale_join_event"}
+
+
+class _TimeIsUp(Exception):
+    """`--seconds` have gone by with cases left."""
 
 
 @dataclass
@@ -138,15 +143,31 @@ def _row(case: Case, arguments: argparse.Namespace, crew: Crew, store: Path) -> 
     return row
 
 
-def _naive_row(case: Case) -> dict[str, Any]:
-    from tests.redteam.naive import run_naive
+def _naive_rows(chosen: list[Case], device: str) -> Iterator[dict[str, Any]]:
+    """What the usual way of checking says of each case, as it comes."""
+    if device == "cpu":
+        from tests.redteam.naive import run_naive
 
-    result = run_naive(case, None)
-    fits = result.fooled if case.kind == "false" else result.accepted
-    print(
-        f"{'ok ' if fits else 'BAD'} {case.name:38} accepted={result.accepted} {result.speedup}", flush=True
-    )
-    return {"name": case.name, "accepted": result.accepted, "speedup": result.speedup, "fits": fits}
+        for case in chosen:
+            result = run_naive(case, None)
+            fits = result.fooled if case.kind == "false" else result.accepted
+            yield {"name": case.name, "accepted": result.accepted, "speedup": result.speedup, "fits": fits}
+        return
+    from tests.redteam.gpu import naive
+
+    for seen in naive.run_all(chosen):
+        fits = seen["fooled"] if seen["kind"] == "false" else seen["accepted"]
+        yield {name: seen[name] for name in ("name", "accepted", "speedup", "error")} | {"fits": fits}
+
+
+def _judged_rows(
+    chosen: list[Case], arguments: argparse.Namespace, crew: Crew, store: Path
+) -> Iterator[dict[str, Any]]:
+    end = time.monotonic() + arguments.seconds
+    for number, case in enumerate(chosen):
+        if time.monotonic() > end:
+            raise _TimeIsUp(f"stopped after {number} of {len(chosen)} cases: the time is up")
+        yield _row(case, arguments, crew, store)
 
 
 def _save(arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
@@ -282,18 +303,22 @@ def main(argv: list[str]) -> int:
         chosen = chosen[arguments.part - 1 :: arguments.jobs]
     rows: list[dict[str, Any]] = []
     bad = 0
-    end = time.monotonic() + arguments.seconds
     with tempfile.TemporaryDirectory() as store, Crew(default_threads(arguments.device)) as crew:
-        for case in chosen:
-            if time.monotonic() > end:
-                print(f"stopped after {len(rows)} of {len(chosen)} cases: the time is up", file=sys.stderr)
-                return 1
-            row = _naive_row(case) if arguments.naive else _row(case, arguments, crew, Path(store))
-            row |= _sources(arguments.device)
-            bad += not row["fits"]
-            rows.append(row)
-            if arguments.out:
-                _save(arguments, rows)
+        if arguments.naive:
+            told = _naive_rows(chosen, arguments.device)
+        else:
+            told = _judged_rows(chosen, arguments, crew, Path(store))
+        try:
+            for row in told:
+                if arguments.naive:
+                    print("ok " if row["fits"] else "BAD", *row.values(), flush=True)
+                rows.append(row | _sources(arguments.device))
+                bad += not row["fits"]
+                if arguments.out:
+                    _save(arguments, rows)
+        except _TimeIsUp as stop:
+            print(stop, file=sys.stderr)
+            return 1
     print(f"{len(rows)} cases, {bad} bad")
     return 1 if bad else 0
 

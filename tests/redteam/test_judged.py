@@ -131,7 +131,8 @@ def test_a_false_case_must_fool_the_usual_check_by_more_than_noise(
     speedup: float | None, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(naive, "run_naive", lambda *_: naive.NaiveResult(True, speedup))
-    assert judged._naive_row(FALSE)["fits"] is fits
+    (row,) = judged._naive_rows([FALSE], "cpu")
+    assert row["fits"] is fits
 
 
 def test_a_win_against_the_usual_check_outlives_a_machine_on_which_it_is_none(tmp_path: Path) -> None:

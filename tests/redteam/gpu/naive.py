@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.redteam.gpu.corpus import CASES
 
-__all__ = ["main", "run_naive"]
+__all__ = ["main", "run_all", "run_naive"]
 
 _DEVICE = "cuda"
 _ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,7 @@ def main(names):
     # Longest preparation first, so that compilation overlaps the other cases' measurements.
     cases = [known[name] for name in names] or sorted(CASES, key=lambda case: case.family != "compile")
     results = []
-    for result in _run_all(cases):
+    for result in run_all(cases):
         print(json.dumps(result), flush=True)
         results.append(result)
     summary = {
@@ -59,12 +59,13 @@ def main(names):
 
 def run_naive(case):
     """Runs one case in a child process, prints its JSON line and returns it as a dict."""
-    (result,) = _run_all([case])
+    (result,) = run_all([case])
     print(json.dumps(result), flush=True)
     return result
 
 
-def _run_all(cases):
+def run_all(cases):
+    """Yields the result of each case as it comes; cases share the device, one measuring at a time."""
     # Children fork from a process that has torch but no CUDA context: four seconds of import saved on each.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     import torch  # noqa: F401
