@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -113,11 +114,21 @@ def test_memory_that_another_process_holds_rejects_nobody(tmp_path: Path) -> Non
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        asked = Options(
-            tmp_path / "base.py", tmp_path / "new.py", device="cuda", checks_only=True, store=tmp_path
-        )
-        record = run_trial(asked)
+        # A process of its own: to this one, the holder is a child.
+        command = [
+            sys.executable,
+            "-m",
+            "trackside",
+            "compare",
+            "base.py",
+            "new.py",
+            "--device",
+            "cuda",
+            "--json",
+        ]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     finally:
         holder.communicate("\n")
-    assert record.verdict == "inconclusive"
-    assert "other processes use this GPU (1)" in record.reasons[0]
+    record = json.loads(done.stdout)
+    assert record["verdict"] == "inconclusive"
+    assert "other processes use this GPU (1)" in record["reasons"][0]
