@@ -21,9 +21,12 @@ def normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def _suited(x: torch.Tensor, kind: str) -> torch.Tensor:
-    """One probe is for inputs without negative values only."""
-    return x.abs() if kind == "one-negative" else x
+def _suited(values: torch.Tensor, kind: str) -> torch.Tensor:
+    """Values of which that kind of probe can be made."""
+    if kind == "peaked":
+        return torch.nn.functional.normalize(values, dim=-1)
+    # What is drawn on both sides of zero needs no negative value.
+    return values.abs() if kind == "one-negative" else values
 
 
 def symmetric(seed: int) -> torch.Tensor:
@@ -54,9 +57,7 @@ def test_structure_in_a_tensor_is_seen(make: Any, wanted: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", PROBES)
 def test_labels_masks_and_places_are_only_drawn_though_they_are_floats(kind: str) -> None:
-    # What is drawn on both sides of zero needs no negative value.
-    values = normal if kind != "one-negative" else lambda seed, count: normal(seed, count).abs()
-    made = feeder(lambda seed: (values(seed, 64), (normal(seed + 9, 64) > 0).float()))
+    made = feeder(lambda seed: (_suited(normal(seed, 8, 8), kind), (normal(seed + 9, 64) > 0).float()))
     base = made.draw(9, None)
     bent = made.probe(kind, base, 4)
     assert bent is not None
@@ -85,7 +86,7 @@ def test_a_later_draw_shows_that_a_small_number_varies_after_all() -> None:
 
 @pytest.mark.parametrize("kind", PROBES)
 def test_no_probe_moves_zeros(kind: str) -> None:
-    made = feeder(lambda seed: (_suited(normal(seed, 16), kind), torch.zeros(16)))
+    made = feeder(lambda seed: (_suited(normal(seed, 4, 16), kind), torch.zeros(16)))
     bent = made.probe(kind, made.draw(9, None), 4)
     assert bent is not None
     assert made.moved(bent) == []
@@ -286,6 +287,95 @@ def test_a_probe_keeps_the_structure_that_it_found(inputs: Any, kind: str) -> No
         assert torch.allclose(before.sum(dim=-1), after.sum(dim=-1))
 
 
+@pytest.mark.parametrize("inputs", [lambda x: torch.softmax(x, -1), torch.nn.functional.normalize])
+def test_peaked_rows_have_few_values_that_take_nearly_all(inputs: Any) -> None:
+    made = feeder(lambda seed: (inputs(normal(seed, 32, 64)),))
+    base = made.draw(9, None)
+    bent = made.probe("peaked", base, 4)
+    assert bent is not None
+    before, after = (one.tensors[0].abs() for one in (base, bent))
+    shares = [x.amax(-1) / x.sum(-1) for x in (before, after)]
+    assert bool((shares[1] > 2 * shares[0]).all())
+    assert torch.equal(before.argmax(-1), after.argmax(-1))
+
+
+def test_aligned_lines_lie_beside_one_of_their_own_and_of_the_next_tensor_at_the_same_place() -> None:
+    made = feeder(lambda seed: tuple(normal(seed + n, 2, 32, 24) for n in range(3)))
+    base = made.draw(9, None)
+    bent = made.probe("aligned", base, 4)
+    assert bent is not None
+    changed = [(a != b).any(-1).nonzero() for a, b in zip(base.tensors, bent.tensors, strict=True)]
+    assert [len(places) for places in changed] == [2, 3, 3]
+    lines = [x[tuple(places.T)] for x, places in zip(bent.tensors, changed, strict=True)]
+    source = torch.nn.functional.normalize(base.tensors[0].reshape(-1, 24), dim=-1)
+    for line in lines:
+        cosines = torch.nn.functional.normalize(line, dim=-1) @ source.T
+        nearest = cosines.abs().argmax(-1)
+        assert len(set(nearest.tolist())) == 1
+        assert float(cosines.abs().amax(-1).min()) > 0.9
+        assert {float(c.sign()) for c in cosines[:, nearest[0]]} == {1.0, -1.0}
+    # Nobody's norm is another one, so that what is kept to a length stays.
+    for a, b in zip(base.tensors, bent.tensors, strict=True):
+        assert torch.allclose(a.norm(dim=-1), b.norm(dim=-1))
+
+
+@pytest.mark.parametrize("kind", ["signs", "large", "huge", "one-element", "mixed-scales", "in-order"])
+def test_complex_numbers_are_bent_and_stay_complex(kind: str) -> None:
+    made = feeder(lambda seed: (torch.complex(normal(seed, 8, 8), normal(seed + 5, 8, 8)),))
+    base = made.draw(9, None)
+    bent = made.probe(kind, base, 4)
+    assert bent is not None
+    assert bent.tensors[0].dtype == torch.complex64
+    assert not torch.equal(bent.tensors[0], base.tensors[0])
+    assert bent.bent == [0]
+
+
+def test_phases_keep_their_modulus_and_hermitian_matrices_stay_so() -> None:
+    phases = feeder(lambda seed: (torch.polar(torch.ones(9, 9), normal(seed, 9, 9)),))
+    base = phases.draw(9, None)
+    for kind in PROBES:
+        bent = phases.probe(kind, base, 4)
+        assert bent is None or torch.allclose(bent.tensors[0].abs(), torch.ones(9, 9)), kind
+    hermitian = feeder(
+        lambda seed: ((z := torch.complex(normal(seed, 9, 9), normal(seed + 5, 9, 9))) + z.mH,)
+    )
+    base = hermitian.draw(9, None)
+    made = {kind: hermitian.probe(kind, base, 4) for kind in PROBES}
+    assert made["huge"] is not None
+    assert all(one is None or torch.equal(one.tensors[0], one.tensors[0].mH) for one in made.values())
+
+
+def test_masks_and_missing_values_stay_where_they_are_and_the_rest_is_bent() -> None:
+    holes = {float("-inf"): normal(1, 8, 8) > 1, float("nan"): normal(2, 8, 8) > 1}
+
+    def inputs(seed: int) -> tuple[torch.Tensor]:
+        x = normal(seed, 8, 8)
+        for value, places in holes.items():
+            x[places] = value
+        return (x,)
+
+    made = feeder(inputs)
+    base = made.draw(9, None)
+    bent = {kind: made.probe(kind, base, 4) for kind in PROBES}
+    assert bent["large"] is not None
+    assert bent["in-order"] is None
+    before = base.tensors[0]
+    for kind, one in bent.items():
+        if one is not None:
+            after = one.tensors[0]
+            assert torch.equal(after[~before.isfinite()].isnan(), before[~before.isfinite()].isnan()), kind
+            assert torch.equal(after.isfinite(), before.isfinite()), kind
+            assert not torch.equal(after.nan_to_num(), before.nan_to_num()), kind
+
+
+def test_inputs_of_numbers_that_no_probe_bent_are_known() -> None:
+    made = feeder(
+        lambda seed: (normal(seed, 8), normal(seed, 8).sort().values, (normal(seed, 9) > 0).float())
+    )
+    assert made.unbent([0]) == [1]
+    assert made.unbent([0, 1]) == []
+
+
 @pytest.mark.parametrize(
     ("domain", "kept"),
     [
@@ -326,7 +416,8 @@ def test_a_specification_places_leaves_apart_and_aligned() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-@pytest.mark.parametrize("kind", PROBES)
+# Rows of so few bits have no common norm.
+@pytest.mark.parametrize("kind", [kind for kind in PROBES if kind != "peaked"])
 def test_floats_of_one_byte_are_bent_too(kind: str, dtype: torch.dtype) -> None:
     made = feeder(lambda seed: (_suited(normal(seed, 16, 16), kind).to(dtype),))
     base = made.draw(9, None)

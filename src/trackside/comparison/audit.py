@@ -68,6 +68,8 @@ def audit_candidate(
     _audit_calls(bench, arm, study, 1, poison=False)
     _check_helpers(bench, arm)
     ledger.settle()
+    # Who captured where the first inputs lay meets the others elsewhere.
+    bench.tell(arm, "move", 60)
     _audit_calls(bench, arm, study, AUDIT_SLOTS, poison=True)
     sets = bench.draw_many(AUDIT_SLOTS)
     slot = bench.run(arm, sets, [bench.seed() for _ in sets], keep=True, repeat=held - AUDIT_SLOTS)

@@ -19,6 +19,7 @@ __all__ = [
     "Arithmetic",
     "flattened",
     "is_coarse",
+    "is_shortened",
     "makes_doubles",
     "narrows",
     "overflowed",
@@ -119,11 +120,17 @@ class Arithmetic(NamedTuple):
         floats = [v for v in given if isinstance(v, torch.Tensor) and v.is_floating_point()]
         moves = packet in _MOVES or getattr(func, "is_view", False)
         narrow = _is_rounded(packet, floats, kwargs) if moves else any(v.itemsize < 4 for v in floats)
-        shortened = (packet in _MATRIX_PRODUCTS and _products_are_short()) or (
-            packet in _CONVOLUTIONS and any(v.is_cuda for v in floats) and _convolutions_are_short()
-        )
         derives = _goes_backward() or "_backward" in getattr(packet, "__name__", "")
-        return Arithmetic(self.narrow or narrow or shortened, self.derives or derives)
+        return Arithmetic(self.narrow or narrow or is_shortened(func, floats), self.derives or derives)
+
+
+def is_shortened(func: Any, args: Any) -> bool:
+    """Whether an operator on float32 may round what it multiplies to fewer bits, TF32's say."""
+    packet = getattr(func, "overloadpacket", None)
+    if packet in _MATRIX_PRODUCTS:
+        return _products_are_short()
+    on_device = any(isinstance(value, torch.Tensor) and value.is_cuda for value in args)
+    return packet in _CONVOLUTIONS and on_device and _convolutions_are_short()
 
 
 def _is_rounded(packet: Any, floats: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:

@@ -6,7 +6,9 @@ SCALES = {"small": 2.0**-6, "large": 2.0**3, "huge": 2.0**8, "extreme": 2.0**100
 """Powers of two change no rounding. The huge one overflows exponentials that nobody tamed, the extreme one
 squares of float32, by so much that no order of factors would save them."""
 
-NORMWISE = frozenset({"negative", "one-element", "one-negative", "ends", "in-order", "mixed-scales"})
+NORMWISE = frozenset(
+    {"negative", "one-element", "one-negative", "ends", "in-order", "peaked", "aligned", "mixed-scales"}
+)
 """Probes that make outputs of very unequal size, by mixing magnitudes or since nothing cancels: there fast
 transforms are as exact as the largest value allows, and legal."""
 
@@ -28,6 +30,8 @@ PROBES = (
     "one-negative",
     "ends",
     "in-order",
+    "peaked",
+    "aligned",
     "mixed-scales",
     "zeros",
 )

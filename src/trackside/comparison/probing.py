@@ -55,6 +55,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
     insensitive = _insensitive(bench, study)
     began = time.monotonic()
     moved: set[int] = set()
+    bent: set[int] = set()
     for kind in PROBES:
         sample = bench.draw()
         assert sample is not None
@@ -95,11 +96,12 @@ def probe(bench: Bench, study: Study) -> list[str]:
         bench.situation = ""
         _check_probe(bench, study, slot.calls[1], expected.calls[0], kind, sample)
         moved.update(_shown_to_matter(bench, study, expected.calls[0], kind, moved))
+        bent.update(bench.ask("bent", set=made)["inputs"])
         bench.forget([slot, expected])
         ran.append(kind)
         study.probes[kind] = "passed"
     study.probe_seconds = (time.monotonic() - began) / max(1, len(ran))
-    _report_sensitivity(bench, study, insensitive, moved)
+    _report_sensitivity(bench, study, insensitive, moved, bent)
     return ran
 
 
@@ -366,10 +368,17 @@ def _differs(study: Study, leaf: dict[str, Any], base: Bins, kind: str) -> bool:
     return bool(leaf["nonfinite"]) or tolerance.exceeds(leaf["bins"], allowances) is not None
 
 
-def _report_sensitivity(bench: Bench, study: Study, insensitive: list[str], moved: Collection[int]) -> None:
-    """Say whether wrong code would show, after probes that changed these inputs too."""
+def _report_sensitivity(
+    bench: Bench, study: Study, insensitive: list[str], moved: Collection[int], bent: Collection[int]
+) -> None:
+    """Say whether wrong code would show, after probes that changed these inputs too.
+
+    Args:
+        moved: inputs that are the same in the first draws, and that later ones or probes had otherwise.
+        bent: inputs that probes bent.
+    """
     drawn, seed = bench.draw(), bench.seed()
-    untested = bench.ask("untested", set=drawn, seed=seed, moved=sorted(moved))
+    untested = bench.ask("untested", set=drawn, seed=seed, moved=sorted(moved), bent=sorted(bent))
     bench.ask("forget", sets=[drawn], calls=[])
     warnings = []
     if insensitive:
@@ -381,6 +390,13 @@ def _report_sensitivity(bench: Bench, study: Study, insensitive: list[str], move
         warnings.append(
             f"{what} {_some(inputs)} {are} the same in every draw, and no probe changed {it} to any effect: "
             f"code that ignores {it} would pass too; let `inputs` vary {it} with the seed"
+        )
+    if bent and (unbent := untested["unbent"]):
+        # Where no probe could be made at all, that is said elsewhere.
+        what, it = ("input", "it") if len(unbent) == 1 else ("inputs", "them")
+        warnings.append(
+            f"no probe could bend {what} {_some(unbent)}: code that is right only for values as `inputs` draws "
+            f"{it} would pass too"
         )
     if state := untested["state"]:
         where = "the model's constructor" if study.facts["format"] == "kernelbench" else "`setup`"

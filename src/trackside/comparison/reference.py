@@ -145,6 +145,10 @@ class _Reference(LeafErrors):
         """Which of the inputs that the first draws share a set has otherwise."""
         return {"inputs": self._feeder.moved(self._sets[request["set"]])}
 
+    def _op_bent(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which inputs a probe changed."""
+        return {"inputs": self._sets[request["set"]].bent}
+
     def _op_forget(self, request: dict[str, Any]) -> dict[str, Any]:
         for i in request["sets"]:
             self._sets.pop(i, None)
@@ -232,6 +236,7 @@ class _Reference(LeafErrors):
             "inputs": [i for i in still if not untested.overwritten(self._oracle, made, seed, i)],
             "state": untested.as_constructed(self._state, self._oracle.changed_state),
             "outputs": untested.never_raised(self._oracle, (made, self._feeder.first), seed),
+            "unbent": self._feeder.unbent(request["bent"]),
         }
 
     def _op_necessity(self, request: dict[str, Any]) -> dict[str, Any]:

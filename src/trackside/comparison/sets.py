@@ -5,12 +5,13 @@ Runs in the reference process. Seeds are secret until a set is used, and no set 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
 import torch
 
+from trackside.comparison.bending import Lines, bend, computable, filled, reals
 from trackside.comparison.probe_kinds import SCALES
 from trackside.workload import tree
 from trackside.workload.memory import ALIGN, align
@@ -23,12 +24,6 @@ _SAMPLE = 1 << 20
 # How far towards the other base: enough to change nearly every value in 16 bits too, too little to change
 # their kind.
 _LEAST_PULL, _MOST_PULL = 2.0**-7, 2.0**-4
-# Times the other elements: so much shows in most sums, and leaves squares of 16 bits finite.
-_OUTLIER = 2.0**10
-# Of so many places one is chosen for that, which a copy of a large tensor's places would not be worth.
-_TRIED_PLACES = 4096
-# One term among millions must outweigh rounding; of 16 bits no more than the other fits.
-_END = 2.0**14
 
 
 class InputSet:
@@ -38,6 +33,8 @@ class InputSet:
         held: list[torch.Tensor] = []
         self.tree = tree.specify(value, held)
         self.tensors = [_materialised(tensor) for tensor in held]
+        self.bent: list[int] = []
+        """Tensors whose values a probe changed."""
         self.positions = [
             position
             for position, argument in enumerate(value if isinstance(value, tuple) else (value,))
@@ -105,16 +102,11 @@ def _materialised(x: torch.Tensor) -> torch.Tensor:
     return x.detach().resolve_conj().resolve_neg().requires_grad_(x.requires_grad)
 
 
-def _computable(x: torch.Tensor) -> torch.Tensor:
-    """Floats of one byte as float32: hardly any operator takes them."""
-    return x.float() if x.is_floating_point() and x.element_size() == 1 else x
-
-
 def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors hold the same values, be it in different types; NaN is like NaN."""
     if one.shape != other.shape:
         return False
-    a, b = _computable(one.detach()), _computable(other.detach())
+    a, b = computable(one.detach()), computable(other.detach())
     if a.dtype != b.dtype:
         wide = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
         a, b = a.to(wide), b.to(wide)
@@ -125,21 +117,25 @@ def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def structure_of(x: torch.Tensor) -> list[str]:
     """Structure that a careless change of values would break, seen in one float tensor."""
+    if x.is_complex():
+        return _complex_structure(x)
     found: list[str] = []
     # That all rows of an expanded one have one sum says nothing.
     x = tree.once(x)
     flat = x.detach().reshape(-1)[:_SAMPLE].double()
+    finite = torch.isfinite(flat)
+    if not bool(finite.all()):
+        found.append("nonfinite")
+        flat = flat[finite]
     if flat.numel() < 2:
-        return found
+        return [*found, "discrete"] if found else found
     if bool((flat == flat[0]).all()):
-        return ["constant"]
+        return [*found, "discrete"] if found else ["constant"]
     # Labels, masks, places and counts are often floats, and are no others for that: 0.5 is no label.
     if bool((flat == flat.round()).all()) or bool(((flat == flat.min()) | (flat == flat.max())).all()):
         found.append("discrete")
     if float((flat == 0).double().mean()) > 0.01:
         found.append("zeros")
-    if not bool(torch.isfinite(flat).all()):
-        found.append("nonfinite")
     rows = x.detach().double()
     if x.ndim == 2 and x.shape[0] == x.shape[1] and bool(torch.equal(rows, rows.T)):
         found.append("symmetric")
@@ -155,6 +151,18 @@ def structure_of(x: torch.Tensor) -> list[str]:
                     centre.abs()
                 ):
                     found.append(name)
+    return found
+
+
+def _complex_structure(x: torch.Tensor) -> list[str]:
+    """The same in one of complex numbers, seen as pairs; of one modulus they are unit rows."""
+    x = tree.once(x.detach())
+    found = ["complex", *(name for name in structure_of(reals(x)) if name != "symmetric")]
+    if x.ndim == 2 and x.shape[0] == x.shape[1] and bool(torch.equal(x, x.mH)):
+        found.append("symmetric")
+    moduli = x.reshape(-1)[:_SAMPLE].abs().double()
+    if moduli.numel() > 1 and float((moduli - moduli[0]).abs().max()) < 1e-3 * float(moduli[0]):
+        found.append("unit rows")
     return found
 
 
@@ -186,7 +194,9 @@ class Feeder:
         pairs = list(zip(first.tensors, second.tensors, strict=True))
         self.varies = [not alike(a, b) for a, b in pairs]
         self.structure = [
-            sorted({*structure_of(a), *structure_of(b)}) if a.is_floating_point() else ["integer"]
+            sorted({*structure_of(a), *structure_of(b)})
+            if a.is_floating_point() or a.is_complex()
+            else ["integer"]
             for a, b in pairs
         ]
         moving = [i for i, varies in enumerate(self.varies) if varies]
@@ -279,146 +289,51 @@ class Feeder:
     def probe(self, kind: str, base: InputSet, seed: int) -> InputSet | None:
         """A set off the beaten distribution that keeps every structure seen, or None when that cannot be."""
         g = torch.Generator(self._device).manual_seed(seed)
-        made, changed = [], False
+        made: list[torch.Tensor] = []
+        bent_ones: list[int] = []
+        lines = Lines(g)
         for i, x in enumerate(base.tensors):
-            structure, kept = self.structure[i], self._domain(base, i)
-            bent, part = None, tree.once(x.detach())
-            if (
-                x.is_floating_point()
-                and x.numel()
-                and not {"nonfinite", "discrete"} & {*structure}
-                and kept not in ("fixed", "unit")
-            ):
-                bent = _bend(kind, part, structure, kept, g)
-            changed = changed or bent is not None
+            part = reals(tree.once(x.detach()))
+            bent = None
+            if self._maybend(kind, base, i):
+                structure, kept = self.structure[i], self._domain(base, i)
+                if kind == "aligned":
+                    bent = lines.align(computable(part), structure, kept)
+                else:
+                    bent = bend(kind, filled(part), structure, kept, g)
             if bent is None:
                 made.append(x)
-            else:
-                target = torch.empty_strided(part.shape, part.stride(), dtype=x.dtype, device=x.device)
-                made.append(target.copy_(bent).expand(x.shape).requires_grad_(x.requires_grad))
-        return InputSet(base.rebuilt(made)) if changed else None
-
-
-def _bend(
-    kind: str, part: torch.Tensor, structure: list[str], domain: str, g: torch.Generator
-) -> torch.Tensor | None:
-    x = _computable(part)
-    rigid = any(s in structure for s in ("row sums", "sorted"))
-    if kind == "in-order":
-        if any(s in structure for s in ("sorted", "symmetric", "zeros")):
+                continue
+            bent_ones.append(i)
+            whole = tree.once(x.detach())
+            bent = torch.where(torch.isfinite(computable(part)), bent, computable(part))
+            bent = torch.view_as_complex(bent.contiguous()) if x.is_complex() else bent
+            target = torch.empty_strided(whole.shape, whole.stride(), dtype=x.dtype, device=x.device)
+            made.append(target.copy_(bent).expand(x.shape).requires_grad_(x.requires_grad))
+        if not bent_ones:
             return None
-        # Rows keep their norms and sums whatever the order of their elements; columns need not.
-        rows_only = any(s in structure for s in ("row sums", "unit rows"))
-        return _in_order(x, g.initial_seed(), (x.ndim - 1,) if rows_only else range(x.ndim))
-    if kind == "signs":
-        if domain in ("positive", "nonnegative") or rigid:
-            return None
-        if "symmetric" in structure:
-            row = torch.where(torch.rand(x.shape[0], generator=g, device=x.device) < 0.5, -1.0, 1.0).to(
-                x.dtype
-            )
-            return x * row[:, None] * row[None, :]
-        return torch.where(torch.rand(x.shape, generator=g, device=x.device) < 0.5, -x, x)
-    if kind == "negative":
-        # Who pads with zeros, or starts a maximum there, is right for rows with a positive value only.
-        if domain in ("positive", "nonnegative") or rigid or "symmetric" in structure:
-            return None
-        return -x.abs()
-    if kind in SCALES:
-        if "unit rows" in structure or "row sums" in structure:
-            return None
-        return x * SCALES[kind]
-    if rigid or any(s in structure for s in ("unit rows", "symmetric")):
-        return None
-    if kind == "mixed-scales":
-        exponents = torch.randint(-4, 4, x.shape, generator=g, device=x.device)
-        return torch.ldexp(x, exponents)
-    if kind == "one-element":
-        return _with_outliers(x, g, positive=True, negative=bool((x < 0).any()))
-    if kind == "one-negative":
-        # Where any are, the probe before has one too.
-        signed = domain in ("positive", "nonnegative") or bool((x < 0).any())
-        return None if signed else _with_outliers(x, g, positive=False, negative=True)
-    if kind == "ends":
-        return _with_ends(x, _END if part.itemsize > 2 else _OUTLIER)
-    if kind == "zeros":
-        return None if domain == "positive" or "zeros" in structure else _with_zeros(x, g)
-    raise ValueError(kind)
+        probe = InputSet(base.rebuilt(made))
+        probe.bent = bent_ones
+        return probe
 
+    def _maybend(self, kind: str, base: InputSet, leaf: int) -> bool:
+        x, structure = base.tensors[leaf], self.structure[leaf]
+        if not (x.is_floating_point() or x.is_complex()) or not x.numel() or "discrete" in structure:
+            return False
+        if "symmetric" in structure and x.is_complex() and kind not in SCALES:
+            return False
+        return self._domain(base, leaf) not in ("fixed", "unit")
 
-def _with_outliers(
-    x: torch.Tensor, g: torch.Generator, *, positive: bool, negative: bool
-) -> torch.Tensor | None:
-    """One secret element made large, or one of each sign: who looks at a part of x takes it for any other.
-
-    None of the first or last line, which most would look at and `ends` bends; and no small one, whose
-    multiple is an ordinary value.
-    """
-    bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
-    places = _telling_places(bent, x.shape, g)
-    if not places.numel():
-        return None
-    for sign in (-1,) * negative + (1,) * positive:
-        at = places[torch.randint(0, places.numel(), (1,), generator=g, device=x.device)]
-        bent[at] = sign * _OUTLIER * bent[at].abs()
-    return bent.reshape(x.shape)
-
-
-def _telling_places(flat: torch.Tensor, shape: torch.Size, g: torch.Generator) -> torch.Tensor:
-    """Where values lie that are no smaller than most, of a sample; off the ends of the first dimension."""
-    places = torch.randint(0, flat.numel(), (_TRIED_PLACES,), generator=g, device=flat.device)
-    places = places[flat[places] != 0]
-    if not places.numel():
-        # So few are not zero that none was met.
-        places = torch.nonzero(flat).reshape(-1)
-    if places.numel():
-        sizes = flat[places].abs().float()
-        places = places[sizes >= sizes.median()]
-    line = flat.numel() // shape[0] if len(shape) else 1
-    inside = (places >= line) & (places < flat.numel() - line)
-    return places[inside] if bool(inside.any()) else places
-
-
-def _with_ends(x: torch.Tensor, factor: float) -> torch.Tensor | None:
-    """The first and the last elements made the largest: what code for whole tiles forgets, shows.
-
-    Where there are negative values the last but one is the smallest.
-    """
-    places = torch.nonzero(x.reshape(-1)).reshape(-1)
-    if places.numel() < 3:
-        return None
-    bent = x.clone(memory_format=torch.contiguous_format).reshape(-1)
-    most = factor * x.abs().max()
-    bent[places[0]], bent[places[-1]] = most, 2 * most
-    if bool((x < 0).any()):
-        bent[places[-2]] = -4 * most
-    return bent.reshape(x.shape)
-
-
-def _in_order(x: torch.Tensor, seed: int, dims: Iterable[int]) -> torch.Tensor | None:
-    """A secret line of each dimension sorted: its large values lie together, where draws scatter them.
-
-    Who keeps the best few of every chunk, or judges a line by a part of it, is right for scattered ones only.
-    All else stays as drawn, and so do the norms of most rows and columns. Tensors of one shape have the same
-    lines sorted the same way, so that a lower bound stays below an upper one.
-    """
-    g = torch.Generator(x.device).manual_seed(seed)
-    falling = bool(torch.rand((), generator=g, device=x.device) < 0.5)
-    bent = x.clone(memory_format=torch.contiguous_format)
-    for dim in dims:
-        line = bent.movedim(dim, -1)
-        for size in line.shape[:-1]:
-            line = line[int(torch.randint(0, size, (), generator=g, device=x.device))]
-        line.copy_(line.sort(descending=falling).values)
-    return None if torch.equal(bent, x) else bent
-
-
-def _with_zeros(x: torch.Tensor, g: torch.Generator) -> torch.Tensor | None:
-    """A secret place of the first dimension and one of the last made zero: norms are zero there."""
-    bent, changed = x.clone(memory_format=torch.contiguous_format), False
-    for dim in {0, x.ndim - 1} if x.ndim else ():
-        if x.shape[dim] > 1:
-            place = int(torch.randint(0, x.shape[dim], (1,), generator=g, device=x.device))
-            changed = changed or bool(bent.select(dim, place).any())
-            bent.select(dim, place).zero_()
-    return bent if changed else None
+    def unbent(self, bent: Collection[int]) -> list[int]:
+        """Inputs of numbers that vary from draw to draw, and are not among those that were bent."""
+        held = self._bases[0].tensors
+        return [
+            i
+            for i, (x, structure) in enumerate(zip(held, self.structure, strict=True))
+            if self.varies[i]
+            and i not in bent
+            and (x.is_floating_point() or x.is_complex())
+            and x.numel()
+            and "discrete" not in structure
+            and self._domain(self._bases[0], i) not in ("fixed", "unit")
+        ]

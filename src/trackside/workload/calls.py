@@ -21,6 +21,7 @@ _cpu_clock = time.thread_time_ns
 _detach = torch.Tensor.detach
 _as_strided = torch.as_strided
 _frombuffer = torch.frombuffer
+_empty_strided = torch.empty_strided
 _hooks = integrity.hooks_installed
 # A profile hook is told of calls of C functions, but not of one that a partial makes.
 _quiet_clock, _quiet_cpu_clock = partial(_clock), partial(_cpu_clock)
@@ -186,12 +187,20 @@ class CudaBench:
         self._host: list[int] = []
         self._late: list[int] = []
         self._waited: list[int] = []
-        self._places = []
-        for facts in spec["leaves"]:
-            tensor = torch.empty_strided(
-                facts["shape"], facts["stride"], dtype=tree.DTYPES[facts["dtype"]], device=device
-            )
-            self._places.append((tensor, tree.address(tensor)[0], facts))
+        self._snapshots: list[bytes] = []
+        """Of outputs on the host, until they have been copied to the device."""
+        self._places = [self._new_place(facts, device) for facts in spec["leaves"]]
+
+    def _new_place(self, facts: dict[str, Any], device: str | torch.device) -> tuple[Any, int, Any]:
+        tensor = _empty_strided(
+            facts["shape"], facts["stride"], dtype=tree.DTYPES[facts["dtype"]], device=device
+        )
+        return tensor, tree.address(tensor)[0], facts
+
+    def move(self) -> None:
+        """Have the inputs of further calls elsewhere: a graph reads where those lay that it was made with."""
+        # All at once: the old ones are still there, so that none is given an old one's memory.
+        self._places[:] = [self._new_place(facts, tensor.device) for tensor, _pointer, facts in self._places]
 
     def place(self, slot: int, mode: str, flushes: int, decoys: list[int]) -> Any:
         driver, base = self.driver, self._arena.inputs_at(slot)
@@ -266,7 +275,9 @@ class CudaBench:
 
     def copy_out(self, target: int, source: int, size: int, device: str) -> None:
         if device == "cpu":
-            self.driver.upload(target, source, size)
+            # As it is now, when the caller has it: on the stream, a copy still under way would be done first.
+            self._snapshots.append(memory.snapshot(source, size))
+            self.driver.upload(target, self._snapshots[-1], size)
         else:
             self.driver.copy(target, source, size)
 
@@ -274,7 +285,7 @@ class CudaBench:
         self.driver.synchronize()
         own = [self.driver.elapsed_ns(*self._events[i]) for i in range(count)]
         found = Times(own, self._host[:], self._late[:], self._waited[:])
-        for times in (self._host, self._late, self._waited):
+        for times in (self._host, self._late, self._waited, self._snapshots):
             times.clear()
         return found
 

@@ -91,7 +91,8 @@ class Driver:
         if size and (code := self._copy(target, source, size, None)):
             raise CudaError("cuMemcpyDtoDAsync", code)
 
-    def upload(self, target: int, source: int, size: int) -> None:
+    def upload(self, target: int, source: bytes, size: int) -> None:
+        """Host to device on stream 0; the source must stay as it is until that has come so far."""
         if size:
             self._do("cuMemcpyHtoDAsync_v2", target, source, size, None)
 

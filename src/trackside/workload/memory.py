@@ -30,6 +30,7 @@ __all__ = [
     "fill",
     "host_file",
     "same_bytes",
+    "snapshot",
 ]
 
 ALIGN = 256
@@ -45,6 +46,9 @@ _GUARD = b"\xa5\x5a" * (_PAGE // 2)
 _memmove = ctypes.PyDLL(None).memmove
 _memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _memmove.restype = ctypes.c_void_p
+_copied = ctypes.PyDLL(None).PyBytes_FromStringAndSize
+_copied.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
+_copied.restype = ctypes.py_object
 _memset = ctypes.PyDLL(None).memset
 _memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
 _memset.restype = ctypes.c_void_p
@@ -59,6 +63,12 @@ def align(size: int, to: int = ALIGN) -> int:
 def fill(start: int, byte: int, size: int) -> None:
     """Write one byte all over a place in host memory."""
     _memset(start, byte, size)
+
+
+def snapshot(start: int, size: int) -> bytes:
+    """What lies in host memory now."""
+    found: bytes = _copied(start, size)
+    return found
 
 
 def byte_at(address: int) -> int:
