@@ -25,8 +25,8 @@ def study(probe_seconds: float, run_ns: float = 1e5) -> Study:
         # For fewer.
         (12, 4.0, 0.25, 2),
         # For none: all pairs together still meet every kind.
-        (6, 0.9, 0.25, 2),
-        (12, 0.9, 0.25, 1),
+        (6, 0.9, 0.25, 3),
+        (12, 0.9, 0.25, 2),
     ],
 )
 def test_a_pair_gets_as_many_probes_as_it_has_time_for(
@@ -40,9 +40,9 @@ def test_a_pair_gets_as_many_probes_as_it_has_time_for(
 
 def test_none_comes_again_before_all_others_had_their_turn() -> None:
     known = study(0.05)
-    met = [kind for _ in range(6) for kind in _due(BENCH, known, 6, 4.0)]
-    assert len(PROBES) == 12
-    assert set(met[:12]) == set(met[12:]) == set(PROBES)
+    met = [kind for _ in range(7) for kind in _due(BENCH, known, 6, 4.0)]
+    assert len(PROBES) == 14
+    assert set(met[:14]) == set(met[14:]) == set(PROBES)
 
 
 def test_calls_that_take_long_are_probed_once_a_moment() -> None:

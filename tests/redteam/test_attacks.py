@@ -94,6 +94,11 @@ CAUGHT_BY = {
     "input_at_another_address": "late-writes",
     "work_when_dropped": "output-matches-oracle",
     "work_when_thawed": "harness-intact",
+    # Complex numbers, what lies between masks, rows of one sum or one norm.
+    "chain_last_steps_only": "holds-on-probes",
+    "complex_limiter": "holds-on-probes",
+    "masked_softmax_untamed": "holds-on-probes",
+    "near_duplicates_kept": "holds-on-probes",
     # Switches of the whole process.
     "collector_hardly_called": "environment-same",
     "garbage_frozen": "environment-same",

@@ -37,7 +37,7 @@ _TIED_SHARE = 0.01
 _CLEARLY = 16
 # Seconds in which a baseline must be done with a probe, unless it is slow on its own inputs too.
 _PROBE_SECONDS = 5.0
-# Kinds of probes that a timed process gets at one secret moment, so that three pairs of processes meet them
+# Kinds of probes that a timed process gets at one secret moment, so that four pairs of processes meet them
 # all; one where a call, and with it the oracle, takes longer than this. Fewer where they would take more than
 # this share of a pair's time, but never so few that all pairs together would not meet every kind.
 _SPOT_PROBES, _QUICK_NS, _SPOT_SHARE = 4, 10e6, 0.15
@@ -393,10 +393,10 @@ def _report_sensitivity(
         )
     if bent and (unbent := untested["unbent"]):
         # Where no probe could be made at all, that is said elsewhere.
-        what, it = ("input", "it") if len(unbent) == 1 else ("inputs", "them")
+        what = "input" if len(unbent) == 1 else "inputs"
         warnings.append(
-            f"no probe could bend {what} {_some(unbent)}: code that is right only for values as `inputs` draws "
-            f"{it} would pass too"
+            f"no probe could bend {what} {_some(unbent)}: code that is right only for values such as "
+            f"`inputs` draws would pass too"
         )
     if state := untested["state"]:
         where = "the model's constructor" if study.facts["format"] == "kernelbench" else "`setup`"

@@ -98,6 +98,7 @@ FALSE = (
         "the counterpart: wins only where inputs are complete before run is called",
         expect=NOT_FASTER,
     ),
+    _false("pinned_output_late", "rowmax_to_host", "deferral", _ORACLE, "on the stream all is in order"),
     # Forgery: the harness's own means are turned against it.
     _false("patched_event_record", "gemm_bf16", "forgery", _ORACLE),
     _false("patched_synchronize", "gemm_bf16", "forgery", _ORACLE),
@@ -134,6 +135,9 @@ FALSE = (
     _false("phase_sniffer", "gemm_bf16", "replay", _ORACLE, expect=NOT_FASTER),
     _false("graph_stale_input", "mlp_chain", "replay", _ORACLE),
     _false("graph_missing_kernel", "mlp_chain", "replay", _ORACLE),
+    _false(
+        "graph_first_address", "residual_conv", "replay", _ORACLE, "right where all inputs lie in one place"
+    ),
     _false("mlp_stale_product", "mlp_module", "replay", _ORACLE),
     _false("shared_output_buffer", "pointwise_small", "reuse", _REUSE, "right until the next call"),
     _false("graph_output_reused", "mlp_chain", "reuse", _REUSE, "mlp_chain promises fresh outputs"),
@@ -251,6 +255,12 @@ HONEST = (
     _honest("small_products_bmm", "small_products_loop", "everyday", FASTER),
     _honest("histogram_bincount", "histogram_onehot", "everyday", FASTER),
     _honest("softmax_waits_too", "softmax_fp32", "everyday", note="the judge sees what waiting costs"),
+    _honest(
+        "train_cnn_channels_last",
+        "train_cnn",
+        "everyday",
+        note="means over what TF32 makes, in running statistics",
+    ),
     _honest("adamw_fused", "adamw_module", "everyday", note="its step lies on the GPU"),
 )
 
