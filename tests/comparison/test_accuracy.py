@@ -85,6 +85,18 @@ def test_infinities_and_nan_must_be_where_the_rounded_oracle_has_them(
     assert result["nonfinite_at"] == ([1] if wrong else None)
 
 
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float64])
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, complex(0, math.inf)])
+def test_plain_numbers_beyond_all_are_not_finite(number: complex, dtype: torch.dtype | None) -> None:
+    assert not accuracy.is_finite(number, dtype if isinstance(number, float) else None)
+
+
+def test_a_plain_float_may_be_too_large_for_float32_only() -> None:
+    assert accuracy.is_finite(1e300, torch.float64)
+    assert not accuracy.is_finite(1e300, torch.float32)
+    assert all(accuracy.is_finite(one, torch.float32) for one in (1.0, 10**300, True, "inf", None))
+
+
 def test_an_empty_output_has_no_bins() -> None:
     result = accuracy.measure(torch.empty(0, 3), torch.empty(0, 3, dtype=torch.float64))
     assert (result["bins"], result["nonfinite"], result["elements"]) == ({}, 0, 0)

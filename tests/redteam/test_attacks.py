@@ -334,7 +334,9 @@ HONEST = (
     "pixels_grey",
     "pixels_resized",
     # Probes on which the baseline is better than its types.
+    "loss_as_a_number",
     "modulus_of_squares",
+    "perplexity_as_a_number",
     "routing_of_scores",
     "std_of_squares",
     # What engineers write every day.

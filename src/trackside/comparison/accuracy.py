@@ -43,7 +43,9 @@ def as_real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_finite(value: Any, dtype: torch.dtype | None) -> bool:
-    """Whether a float tensor is finite in that type, or in its own; whatever is none has no infinities."""
+    """Whether floats are finite in that type, or in their own; whatever is none has no infinities."""
+    if isinstance(value, float | complex):
+        value = torch.tensor(value, dtype=torch.complex128 if isinstance(value, complex) else torch.float64)
     if not isinstance(value, torch.Tensor) or not (value.is_floating_point() or value.is_complex()):
         return True
     return bool(torch.isfinite(as_real(value.to(dtype or value.dtype)).double()).all())

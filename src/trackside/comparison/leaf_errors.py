@@ -180,12 +180,12 @@ class LeafErrors(Expected):
                 continue
             lazy = {"zeros": torch.zeros_like(v)}
             if v.numel() > 1:
-                lazy["constant"] = torch.full_like(v, float(v.nanmean()))
+                # Of numbers: with one infinity among them the mean would be no constant at all.
+                numbers = v[torch.isfinite(v)]
+                lazy["constant"] = torch.full_like(v, float(numbers.mean()) if numbers.numel() else 0.0)
             if tuple(stale[path].shape) == tuple(v.shape):
                 lazy["stale"] = stale[path]
-            results.append(
-                {"path": path, "lazy": {name: accuracy.measure(t, v)["bins"] for name, t in lazy.items()}}
-            )
+            results.append({"path": path, "lazy": {name: accuracy.measure(t, v) for name, t in lazy.items()}})
         return {"leaves": results}
 
     def _counted(self, call: int, fact: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from trackside.comparison import tolerance
 from trackside.comparison.bench import Bench, Call
 from trackside.comparison.checks import Ledger
-from trackside.comparison.study import UNSTABLE, Study, extend_contract
+from trackside.comparison.study import UNSTABLE, Study, extend_contract, plain_dtype
 from trackside.comparison.tolerance import Bins
 
 __all__ = ["check_call", "check_changed_inputs", "suspicious"]
@@ -28,8 +28,6 @@ _DOUBLE = ("float64", "complex128")
 _WIDE = (*_DOUBLE, "float32", "complex64")
 # Other roundings are drawn no longer than this; one is always made.
 _NOISE_SECONDS = 60.0
-# Python floats hold doubles, though often a float32's value; so small an error only double arithmetic makes.
-_SURELY_DOUBLE = 2.0**-36
 # What two calls may differ by: the candidate's allowance, and the baseline's error, a quarter of it at most.
 _BOTH_OFF = 1.25
 # So many elements, or this share of all, are looked at more closely before they are called wrong.
@@ -444,8 +442,7 @@ def _allowances(
 
 
 def _dtype(leaf: dict[str, Any], base: Bins) -> str:
-    double = leaf.get("plain") and tolerance.relative_error(base)["max"] < _SURELY_DOUBLE
-    return "float64" if double else str(leaf["dtype"])
+    return plain_dtype(base) if leaf.get("plain") else str(leaf["dtype"])
 
 
 def _few_beyond(bins: Bins, allowances: dict[str, tolerance.Allowance]) -> bool:

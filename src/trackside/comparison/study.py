@@ -26,6 +26,7 @@ __all__ = [
     "extend_contract",
     "fit_outputs",
     "learn",
+    "plain_dtype",
     "study_baseline",
 ]
 
@@ -48,6 +49,8 @@ _NOTHING_BUT_ROUNDING, _ROUNDED_INSIDE = 0.25, 64
 BROKEN = 0.05
 # Two runs on the same inputs that differ by more than rounding makes anything of the candidate's a guess.
 UNSTABLE = 0.02
+# Python floats hold doubles, though often a float32's value; so small an error only double arithmetic makes.
+_SURELY_DOUBLE = 2.0**-36
 
 
 @dataclass
@@ -409,12 +412,21 @@ def dtype_of(study: Study, path: str) -> str:
     )
 
 
+def plain_dtype(base: Bins) -> str:
+    """The type that a plain float is held to, by the baseline's errors."""
+    return "float64" if tolerance.relative_error(base)["max"] < _SURELY_DOUBLE else "float32"
+
+
 def oracle_is_finite(bench: Bench, study: Study, set_id: int, seed: int, limit: float = 0.0) -> bool:
     """Whether what is expected on a set is finite in the types in which outputs come.
 
     With a `limit` an oracle that takes so many seconds, and many times longer than before, is ended.
     """
-    dtypes = {f["path"]: f["dtype"] for f in study.leaves if f["kind"] == "tensor"}
+    dtypes = {
+        f["path"]: f["dtype"] if f["kind"] == "tensor" else plain_dtype(study.bins.get(f["path"], {}))
+        for f in study.leaves
+        if f["kind"] in ("tensor", "value")
+    }
     return bool(bench.ask("answer", set=set_id, seed=seed, dtypes=dtypes, seconds=limit)["finite"])
 
 
