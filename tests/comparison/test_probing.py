@@ -1,11 +1,13 @@
 """What is said of a task on whose inputs lazy answers would pass."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.comparison.benches import opened
+from tests.comparison.judged import Judged
 
 from trackside.comparison.probing import _insensitive
 from trackside.comparison.study import Study
@@ -26,7 +28,7 @@ def test_no_constant_passes_for_numbers_among_infinities(tmp_path: Path, fill: s
     path = tmp_path / "baseline.py"
     path.write_text(FILTERED.replace("FILL", fill))
     with opened(path) as (bench, study):
-        assert _insensitive(bench, study) == []
+        assert _insensitive(bench, study).whole == []
 
 
 @pytest.mark.parametrize(
@@ -44,5 +46,48 @@ def test_a_stale_answer_is_said_to_pass_when_it_does_on_three_pairs_of_draws(
 
     bench: Any = SimpleNamespace(ask=ask, draw=lambda: 1, seed=lambda: 1)
     study = Study({}, bins={"out": {"57": [12.0, 1e-8, 1e-8, 0.5]}})
-    assert _insensitive(bench, study) == said
+    assert _insensitive(bench, study).whole == said
     assert not answers
+
+
+FLAGGED = """
+import torch
+
+def inputs(seed, device):
+    return (torch.randn(64, 32, generator=torch.Generator(device).manual_seed(seed), device=device),)
+
+def run(x):
+    return torch.relu(x), PART
+"""
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        # Never true of 64 drawn rows, and no probe makes two of them the same.
+        "(x[:, None] == x).all(-1).sum(-1) > 1",
+        "torch.bincount((x.norm(dim=-1) > 0).long(), minlength=3)",
+        "torch.relu(-x.abs() - 1)",
+    ],
+    ids=["mask", "counts", "floats"],
+)
+def test_an_output_that_is_the_same_in_every_draw_and_probe_is_named(
+    judge: Callable[..., Judged], part: str
+) -> None:
+    baseline = FLAGGED.replace("PART", part)
+    result = judge(f"def run(x): return torch.relu(x), {part}", baseline)
+    (check,) = [c for c in result.record["checks"] if c["id"] == "task-is-sensitive"]
+    assert check["status"] == "warn"
+    assert check["detail"].startswith("out[1]: in every draw and probe")
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["x.sum(-1) > 15", "(x > 2).sum(-1)", "torch.relu(x - 50)"],
+    ids=["mask", "counts", "floats"],
+)
+def test_an_output_that_a_draw_or_a_probe_changes_is_not(judge: Callable[..., Judged], part: str) -> None:
+    """No drawn number is 50, and no drawn row adds up to 15 but now and then; large ones are."""
+    result = judge(f"def run(x): return torch.relu(x), {part}", FLAGGED.replace("PART", part))
+    (check,) = [c for c in result.record["checks"] if c["id"] == "task-is-sensitive"]
+    assert check["status"] == "pass", check

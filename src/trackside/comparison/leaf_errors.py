@@ -12,6 +12,7 @@ import torch
 
 from trackside.comparison import accuracy, matching, near_ties, rounding
 from trackside.comparison.expected import Expected
+from trackside.comparison.sets import alike
 
 __all__ = ["LeafErrors"]
 
@@ -171,12 +172,19 @@ class LeafErrors(Expected):
         return found, oracle.to(torch.complex128 if found.is_complex() else torch.float64)
 
     def _op_sensitivity(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Errors that lazy answers would make here: zeros, one constant, another set's answer."""
+        """Errors that lazy answers would make here: zeros, one constant, another set's answer.
+
+        Of masks, and of several integers, only whether another set's are the same.
+        """
         answer = self._answer(request["set"], request["seed"])
         stale = self._answer(request["stale"], request["seed"])
-        results = []
+        results: list[dict[str, Any]] = []
         for path, v in answer.items():
-            if not isinstance(v, torch.Tensor) or not v.is_floating_point() or not v.numel():
+            if not isinstance(v, torch.Tensor) or not v.numel():
+                continue
+            if not v.is_floating_point():
+                if v.dtype == torch.bool or v.numel() > 1:
+                    results.append({"path": path, "lazy": {}, "same": alike(v, stale[path])})
                 continue
             lazy = {"zeros": torch.zeros_like(v)}
             if v.numel() > 1:

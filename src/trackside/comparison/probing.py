@@ -55,7 +55,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
     """
     base, cand = bench.arms[BASELINE], bench.arms[CANDIDATE]
     ran = []
-    insensitive = _insensitive(bench, study)
+    lazy = _insensitive(bench, study)
     began = time.monotonic()
     moved: set[int] = set()
     bent: set[int] = set()
@@ -100,11 +100,13 @@ def probe(bench: Bench, study: Study) -> list[str]:
         _check_probe(bench, study, slot.calls[1], expected.calls[0], kind, sample)
         moved.update(_shown_to_matter(bench, study, expected.calls[0], kind, moved))
         bent.update(bench.ask("bent", set=made)["inputs"])
+        if lazy.leaves and kind not in FINITE_ONLY | FLOATS_ONLY:
+            _keep_common(lazy.leaves, _lazy_beside(bench, study, made, sample, seed).leaves)
         bench.forget([slot, expected])
         ran.append(kind)
         study.probes[kind] = "passed"
     study.probe_seconds = (time.monotonic() - began) / max(1, len(ran))
-    _report_sensitivity(bench, study, insensitive, moved, bent)
+    _report_sensitivity(bench, study, lazy, moved, bent)
     return ran
 
 
@@ -322,29 +324,61 @@ def _loses_its_way(study: Study, leaf: dict[str, Any]) -> bool:
     return bool(error > max(BROKEN, _TWICE * drawn) or (error > _OFF and error > _OFF_TIMES * drawn))
 
 
-def _insensitive(bench: Bench, study: Study) -> list[str]:
+class _Lazy(NamedTuple):
+    """Answers that take no work and that nothing would tell from right ones."""
+
+    whole: list[str]
+    """Those that pass for all outputs at once."""
+    leaves: dict[str, set[str]]
+    """By output, those that pass for it alone."""
+
+
+def _insensitive(bench: Bench, study: Study) -> _Lazy:
     if study.random:
-        return []
+        return _Lazy([], {})
     passing = _lazy_that_pass(bench, study)
     for _ in range(_MORE_STALE):
-        if "stale" not in passing:
+        if not any("stale" in lazies for lazies in (passing.whole, *passing.leaves.values())):
             break
-        if "stale" not in _lazy_that_pass(bench, study):
-            passing.remove("stale")
+        again = _lazy_that_pass(bench, study)
+        if "stale" in passing.whole and "stale" not in again.whole:
+            passing.whole.remove("stale")
+        _keep_common(passing.leaves, again.leaves)
     return passing
 
 
-def _lazy_that_pass(bench: Bench, study: Study) -> list[str]:
-    """Answers that take no work and that nothing would tell from right ones on one draw."""
+def _keep_common(known: dict[str, set[str]], again: dict[str, set[str]]) -> None:
+    for path, lazies in list(known.items()):
+        lazies &= again.get(path, set())
+        if not lazies:
+            del known[path]
+
+
+def _lazy_that_pass(bench: Bench, study: Study) -> _Lazy:
     first, second, seed = bench.draw(), bench.draw(), bench.seed()
-    leaves = bench.ask("sensitivity", set=first, stale=second, seed=seed)["leaves"]
+    assert first is not None
+    assert second is not None
+    found = _lazy_beside(bench, study, first, second, seed)
     bench.ask("forget", sets=[first, second], calls=[])
-    passing: list[str] = []
+    return found
+
+
+def _lazy_beside(bench: Bench, study: Study, made: int, stale: int, seed: int) -> _Lazy:
+    """Which pass on one set, with the answer of another as the stale one."""
+    rows = bench.ask("sensitivity", set=made, stale=stale, seed=seed)["leaves"]
+    whole: list[str] = []
     for lazy in ("zeros", "constant", "stale"):
-        tried = [leaf for leaf in leaves if lazy in leaf["lazy"]]
-        if tried and all(_would_pass(study, leaf["path"], leaf["lazy"][lazy]) for leaf in tried):
-            passing.append(lazy)
-    return passing
+        tried = [row for row in rows if lazy in row["lazy"]]
+        if tried and all(_would_pass(study, row["path"], row["lazy"][lazy]) for row in tried):
+            whole.append(lazy)
+    leaves = {
+        row["path"]: {name for name, lazy in row["lazy"].items() if _would_pass(study, row["path"], lazy)}
+        | ({"stale"} if row.get("same") else set())
+        for row in rows
+        # State is what a call leaves of the same beginnings: a counter is the same every time.
+        if row["path"].startswith("out") and len(rows) > 1
+    }
+    return _Lazy(whole, {path: lazies for path, lazies in leaves.items() if lazies})
 
 
 def _shown_to_matter(
@@ -383,7 +417,7 @@ def _differs(study: Study, leaf: dict[str, Any], base: Bins, kind: str) -> bool:
 
 
 def _report_sensitivity(
-    bench: Bench, study: Study, insensitive: list[str], moved: Collection[int], bent: Collection[int]
+    bench: Bench, study: Study, lazy: _Lazy, moved: Collection[int], bent: Collection[int]
 ) -> None:
     """Say whether wrong code would show, after probes that changed these inputs too.
 
@@ -395,9 +429,16 @@ def _report_sensitivity(
     untested = bench.ask("untested", set=drawn, seed=seed, moved=sorted(moved), bent=sorted(bent))
     bench.ask("forget", sets=[drawn], calls=[])
     warnings = []
-    if insensitive:
+    if lazy.whole:
         warnings.append(
-            f"on these inputs {', '.join(insensitive)} would pass too: the task itself hardly tests the code"
+            f"on these inputs {', '.join(lazy.whole)} would pass too: the task itself hardly tests the code"
+        )
+    elif lazy.leaves:
+        which = sorted({one for lazies in lazy.leaves.values() for one in lazies})
+        names = {"zeros": "zeros", "constant": "one number throughout", "stale": "that of other inputs"}
+        warnings.append(
+            f"{_some(sorted(lazy.leaves))}: in every draw and probe {' or '.join(names[n] for n in which)} "
+            "would pass for it, and so would code that never computes it"
         )
     if inputs := untested["inputs"]:
         what, are, it = ("input", "is", "it") if len(inputs) == 1 else ("inputs", "are", "them")
