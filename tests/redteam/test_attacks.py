@@ -94,6 +94,9 @@ CAUGHT_BY = {
     "input_at_another_address": "late-writes",
     "work_when_dropped": "output-matches-oracle",
     "work_when_thawed": "harness-intact",
+    # Right on drawn inputs, and where equals come in another order nearly so.
+    "pooled_by_bounded_scores": "holds-on-probes",
+    "routed_with_a_bound": "holds-on-probes",
     # Switches of the whole process.
     "collector_hardly_called": "environment-same",
     "garbage_frozen": "environment-same",
@@ -142,7 +145,11 @@ CAUGHT_BY = {
     "overflow_never_skips": "baseline-right",
 }
 # One number is compared before many: a loss in 16 bits is right by luck in one call of three.
-OR_ELSE_BY = {"conv_step_autocast": "state-matches"}
+# And one score in a million is beyond the bound.
+OR_ELSE_BY = {
+    "conv_step_autocast": "state-matches",
+    "pooled_by_bounded_scores": "output-matches-oracle",
+}
 # Others of their kind run in `make test`; these in `make test-slow`.
 SLOW = frozenset(
     {
@@ -230,6 +237,7 @@ SAME_BASELINE = {
     "functional_gradients_scaled": "functional_gradients",
     "garbage_frozen": "collector_hardly_called",
     "narrow_logits_in_float8": "narrow_logits",
+    "pooled_by_bounded_scores": "pooled_by_scores",
     "narrow_spectrum_in_int8": "narrow_spectrum",
     "narrow_spectrum_of_low_rank": "narrow_spectrum",
     "routed_tokens_coarsely": "routed_tokens",
@@ -332,7 +340,10 @@ HONEST = (
     "loss_as_a_number",
     "modulus_of_squares",
     "perplexity_as_a_number",
+    "pooled_by_scores",
+    "ranks_of_scores",
     "routing_of_scores",
+    "share_of_experts",
     "std_of_squares",
     # What engineers write every day.
     "attention_dropout",

@@ -5,12 +5,13 @@ Runs in the reference process.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from typing import Any
 
 import torch
 
-from trackside.comparison import accuracy, matching, near_ties, rounding
+from trackside.comparison import accuracy, matching, near_ties, rounding, ties
 from trackside.comparison.expected import Expected
 
 __all__ = ["LeafErrors"]
@@ -115,6 +116,44 @@ class LeafErrors(Expected):
             for one in (request["set"], request["sample"])
         )
         return bool(probe > sample)
+
+    def _op_untied(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Errors of a leaf on a probe that makes scores equal, without elements that hang on their order.
+
+        Those that another order of equals moves beyond what their bins allow. None where there are none.
+        """
+        found, wanted = (
+            one if isinstance(one, torch.Tensor) else torch.tensor([float(one)], dtype=torch.float64)
+            for one in (
+                self._exchange.leaf(request["call"], request["leaf"]),
+                self._answer(request["set"], request["seed"])[request["leaf"]["path"]],
+            )
+        )
+        if found.shape != wanted.shape or not self._ties_orders(request):
+            return {"bins": None}
+        wide = torch.complex128 if found.is_complex() else torch.float64
+        oracle = accuracy.as_real(wanted.to(wide)).reshape(-1)
+        far = accuracy.beyond(found, wanted.to(wide), request["allowed"])
+        hang = self._moved_by_order(request, oracle, far, accuracy.Limits(request["allowed"], found))
+        mine = accuracy.as_real(found).reshape(-1)
+        return {"bins": accuracy.measure(mine[~hang], oracle[~hang])["bins"] if bool(hang.any()) else None}
+
+    def _moved_by_order(
+        self, request: dict[str, Any], oracle: torch.Tensor, far: torch.Tensor, limits: accuracy.Limits
+    ) -> torch.Tensor:
+        """Which elements another order of equals moves; no more orders are tried than explain the `far` ones."""
+        made, path, hang = self._sets[request["set"]], request["leaf"]["path"], torch.zeros_like(far)
+        until = time.monotonic() + request["seconds"]
+        for order in ties.orders(torch.Generator(self._device).manual_seed(request["seed"])):
+            other = self._oracle.answer_ordered(
+                made.rebuilt(), request["seed"], self._before(request["set"]), order
+            )[path]
+            other = other if isinstance(other, torch.Tensor) else torch.tensor([other])
+            other = accuracy.as_real(other).reshape(-1)
+            hang |= ~limits.near(other, oracle) if other.shape == oracle.shape else True
+            if not bool((far & ~hang).any()) or time.monotonic() > until:
+                break
+        return hang
 
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._answer(request["set"], request["seed"])

@@ -17,7 +17,6 @@ from trackside.comparison.rerounding import HALF_ULP
 
 __all__ = [
     "Arithmetic",
-    "flattened",
     "is_coarse",
     "makes_doubles",
     "narrows",
@@ -40,25 +39,6 @@ _ROOTS_OF_SQUARES = {
 _COARSE = 2.0**20
 # The square of what is larger is no float32.
 _ROOT_OF_LARGEST = 2.0**64
-
-# Operators that keep the order of unequal numbers, but for those that they make equal: 0 at one end, ...
-_VANISHING = {
-    torch.ops.aten.exp,
-    torch.ops.aten.exp_,
-    torch.ops.aten.exp2,
-    torch.ops.aten._softmax,
-    torch.ops.aten.sigmoid,
-    torch.ops.aten.sigmoid_,
-    torch.ops.aten.erfc,
-}
-# ... 1 or -1 at the other.
-_SATURATING = {
-    torch.ops.aten.sigmoid,
-    torch.ops.aten.sigmoid_,
-    torch.ops.aten.tanh,
-    torch.ops.aten.tanh_,
-    torch.ops.aten.erf,
-}
 
 # Operators that multiply and add: what they make infinite of numbers is too large for its type.
 _PRODUCTS = {
@@ -185,22 +165,6 @@ def squares_beyond_float32(func: Any, args: Any) -> bool:
         return False
     parts = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in given]
     return any(float(part.abs().max()) > _ROOT_OF_LARGEST for part in parts)
-
-
-def flattened(func: Any, args: Any, made: Any) -> int:
-    """How many finite numbers an operator brought so near to 0, 1 or -1 that float32 has nothing between."""
-    packet = getattr(func, "overloadpacket", None)
-    if packet not in _VANISHING | _SATURATING or not made.is_floating_point():
-        return 0
-    limits, size = torch.finfo(torch.float32), made.abs()
-    flat = torch.zeros_like(made, dtype=torch.bool)
-    if packet in _VANISHING:
-        flat |= size < limits.tiny
-    if packet in _SATURATING:
-        flat |= 1 - size < limits.eps / 2
-    # In place, what went in is gone; infinities are masks, and meant to be flat.
-    given = args[0] if args[0] is not made else torch.zeros((), device=made.device)
-    return int((flat & torch.isfinite(given)).sum())
 
 
 def overflowed(func: Any, args: Any, made: Any) -> bool:
