@@ -25,6 +25,7 @@ CAUGHT_BY = {
     "count_in_half": "output-matches-oracle",
     "double_from_single": "output-matches-oracle",
     "double_scalar_from_single": "output-matches-oracle",
+    "doubles_through_python": "output-matches-oracle",
     "first_step_only": "holds-on-probes",
     "float_in_single": "output-matches-oracle",
     "guard_dropped": "holds-on-probes",
@@ -40,6 +41,7 @@ CAUGHT_BY = {
     "nan_licence": "output-matches-oracle",
     "output_in_the_slot": "aliasing",
     "stale_pack": "holds-on-probes",
+    "share_in_single": "output-matches-oracle",
     "state_number": "state-matches",
     "state_plain_attribute": "state-matches",
     "state_slots_and_numpy": "state-matches",
@@ -337,6 +339,7 @@ HONEST = (
     "pixels_grey",
     "pixels_resized",
     # Probes on which the baseline is better than its types.
+    "accuracy_as_a_number",
     "loss_as_a_number",
     "modulus_of_squares",
     "perplexity_as_a_number",

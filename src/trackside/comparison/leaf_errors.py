@@ -141,7 +141,7 @@ class LeafErrors(Expected):
     def _moved_by_order(
         self, request: dict[str, Any], oracle: torch.Tensor, far: torch.Tensor, limits: accuracy.Limits
     ) -> torch.Tensor:
-        """Which elements another order of equals moves; no more orders are tried than explain the `far` ones."""
+        """Which elements another order of equals moves; no more are tried than explain the `far` ones."""
         made, path, hang = self._sets[request["set"]], request["leaf"]["path"], torch.zeros_like(far)
         until = time.monotonic() + request["seconds"]
         for order in ties.orders(torch.Generator(self._device).manual_seed(request["seed"])):

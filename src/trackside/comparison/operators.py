@@ -76,6 +76,7 @@ _MOVES = {
     )
 }
 _SHORTER = ("tf32", "bf16")
+_DOUBLES = {torch.float64, torch.complex128}
 _MATRIX_PRODUCTS = {
     torch.ops.aten.mm,
     torch.ops.aten.bmm,
@@ -92,6 +93,8 @@ class Arithmetic(NamedTuple):
     """In a type of 16 bits or fewer somewhere, or in TF32, whatever its outputs are."""
     derives: bool = False
     """Derivatives: where a function has kinks these jump."""
+    doubles: bool = False
+    """With doubles, as torch's and not as Python's numbers: somebody wants to be as exact as those."""
 
     def with_call(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Arithmetic:
         packet = getattr(func, "overloadpacket", None)
@@ -103,7 +106,13 @@ class Arithmetic(NamedTuple):
             packet in _CONVOLUTIONS and any(v.is_cuda for v in floats) and _convolutions_are_short()
         )
         derives = _goes_backward() or "_backward" in getattr(packet, "__name__", "")
-        return Arithmetic(self.narrow or narrow or shortened, self.derives or derives)
+        asked = any(kind in _DOUBLES for kind in (*args, *kwargs.values()) if isinstance(kind, torch.dtype))
+        doubles = asked or any(
+            isinstance(v, torch.Tensor) and v.ndim and v.dtype in _DOUBLES for v in (*given, *kwargs.values())
+        )
+        return Arithmetic(
+            self.narrow or narrow or shortened, self.derives or derives, self.doubles or doubles
+        )
 
 
 def _is_rounded(packet: Any, floats: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
@@ -183,12 +192,11 @@ def overflowed(func: Any, args: Any, made: Any) -> bool:
 
 def makes_doubles(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether an operator is told to make doubles of narrower floats."""
-    doubles = {torch.float64, torch.complex128}
-    asked = any(kind in doubles for kind in (*args, *kwargs.values()) if isinstance(kind, torch.dtype))
+    asked = any(kind in _DOUBLES for kind in (*args, *kwargs.values()) if isinstance(kind, torch.dtype))
     given = {v.dtype for v in args if isinstance(v, torch.Tensor) and v.ndim}
     if func is torch.ops.aten.copy_.default:
-        return args[0].dtype in doubles and args[1].dtype in HALF_ULP.keys() - doubles
-    return bool(given & HALF_ULP.keys() - doubles) and (asked or bool(given & doubles))
+        return args[0].dtype in _DOUBLES and args[1].dtype in HALF_ULP.keys() - _DOUBLES
+    return bool(given & HALF_ULP.keys() - _DOUBLES) and (asked or bool(given & _DOUBLES))
 
 
 def narrows(func: Any, args: Any, made: Any) -> bool:

@@ -248,7 +248,7 @@ class Oracle:
             self._flattened = None
 
     def answer_ordered(self, inputs: Any, seed: int, earlier: Sequence[Any], order: Order) -> Answer:
-        """The answer where numbers that exponentials and the like make equal come in some order all the same."""
+        """The answer where what exponentials and the like make equal comes in some order all the same."""
         self._order = order
         try:
             return self.answer(inputs, seed, earlier)

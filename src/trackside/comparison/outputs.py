@@ -25,6 +25,10 @@ _CONDITION_DRAWS = 3
 # left out when the baseline's errors are learnt. One in eight draws takes a value over a tie after one step.
 _JUMPS_SHARE, _JUMP_DRAWS, _JUMP_SECONDS = 0.02, 256, 4.0
 _DOUBLE = ("float64", "complex128")
+_PLAIN_IS_DOUBLE = (
+    "a plain float is a double, and the baseline computes with doubles: compute with doubles too, or let the "
+    "baseline return a float32 tensor, or declare `tolerance` in its file"
+)
 _WIDE = (*_DOUBLE, "float32", "complex64")
 # Other roundings are drawn no longer than this; one is always made.
 _NOISE_SECONDS = 60.0
@@ -341,7 +345,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     if worst is not None and look.sample is not None:
         leaf = _untied(look, fact, leaf, allowances)
         worst = tolerance.exceeds(leaf["bins"], allowances)
-    if worst is not None and _dtype(leaf, base) not in _DOUBLE:
+    if worst is not None and _dtype(study, leaf, base) not in _DOUBLE:
         # Operators may be wider inside than their types say, and the baseline too exact to be a measure.
         condition, magnitude = _condition(look, path)
         base = tolerance.at_least(base, condition)
@@ -354,7 +358,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
         # those is luck: see what the baseline does there, and what rounding does.
         whole = study.whole_bins.get(path, base)
         known = [base] if look.probing else [whole, _errors_beside(look, path)]
-        dtype = _dtype(leaf, base)
+        dtype = _dtype(study, leaf, base)
         base = {}
         for errors in (*known, _noise_errors(look, path, dtype)):
             tolerance.merge(base, errors)
@@ -363,7 +367,7 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     if worst is not None and (look.probing or study.derives or _few_beyond(leaf["bins"], allowances)):
         # At a kink (a ReLU's) an error jumps, and with one unit all that derives from it: see what rounding
         # as large as is legal does there, on these very inputs.
-        dtype = _dtype(leaf, base)
+        dtype = _dtype(study, leaf, base)
         for turn in range(_KINK_TURNS):
             jumps = _noise_errors(look, path, dtype, _legal_factor(look, leaf, base), turn)
             allowances = tolerance.widened(allowances, jumps, _KINK_SLACK if study.derives else 1.0)
@@ -390,11 +394,13 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     edges = {number: min(a.largest, a.rms * 3) for number, a in allowances.items()}
     spot = look.ask("locate", leaf=fact, allowed=edges)
     mine, theirs = tolerance.relative_error(leaf["bins"]), tolerance.relative_error(base)
+    held_to_doubles = leaf.get("plain") and _dtype(study, leaf, base) in _DOUBLE
+    plain = f"; {_PLAIN_IS_DOUBLE}" if held_to_doubles else ""
     look.failed(
         check,
         f"{path}{spot['index']}: expected {_digits(spot['expected'])}, found "
         f"{_digits(spot['found'])} (error {_times(worst[1])} times what is allowed; rms {mine['rms']:.1e} "
-        f"against the baseline's {theirs['rms']:.1e})",
+        f"against the baseline's {theirs['rms']:.1e}){plain}",
         index=spot["index"],
         expected=spot["expected"],
         found=spot["found"],
@@ -425,7 +431,7 @@ def _is_rounding(look: _Look, leaf: dict[str, Any]) -> bool:
 
 
 def _legal_factor(look: _Look, leaf: dict[str, Any], base: Bins) -> float:
-    return tolerance.legal_factor(_dtype(leaf, base), look.study.narrow, base)
+    return tolerance.legal_factor(_dtype(look.study, leaf, base), look.study.narrow, base)
 
 
 def _allowances(
@@ -437,7 +443,7 @@ def _allowances(
     probing: bool = False,
     inputs: float = 0.0,
 ) -> dict[str, tolerance.Allowance]:
-    dtype = _dtype(leaf, base)
+    dtype = _dtype(study, leaf, base)
     allowances = tolerance.allow(
         base,
         dtype,
@@ -457,8 +463,8 @@ def _allowances(
     return allowances
 
 
-def _dtype(leaf: dict[str, Any], base: Bins) -> str:
-    return plain_dtype(base) if leaf.get("plain") else str(leaf["dtype"])
+def _dtype(study: Study, leaf: dict[str, Any], base: Bins) -> str:
+    return plain_dtype(study, base) if leaf.get("plain") else str(leaf["dtype"])
 
 
 def _few_beyond(bins: Bins, allowances: dict[str, tolerance.Allowance]) -> bool:
@@ -506,7 +512,7 @@ def _jumps_explain(
         both = tolerance.at_least(base, theirs["bins"]) if theirs["count"] is not None else base
         if tolerance.exceeds(beyond["bins"], _allowances(both, look.study, leaf, **limits)):
             return False, False
-    dtype = _dtype(leaf, base)
+    dtype = _dtype(look.study, leaf, base)
     found = look.ask(
         "jumps",
         **asked,

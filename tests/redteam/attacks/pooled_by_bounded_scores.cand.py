@@ -1,4 +1,4 @@
-"""By a tanh that ends at 5, where few scores are: wrong by a little where many are equal, and where one is."""
+"""By a tanh that ends at 5, where few scores are: wrong by a little beyond, be there one or many equals."""
 
 import torch
 
