@@ -9,6 +9,7 @@ from typing import Any
 from trackside.comparison import tolerance
 from trackside.comparison.bench import Bench, Call
 from trackside.comparison.checks import Ledger
+from trackside.comparison.probe_kinds import NO_SUCH_INPUTS
 from trackside.comparison.study import UNSTABLE, Study, extend_contract, plain_dtype
 from trackside.comparison.tolerance import Bins
 
@@ -124,7 +125,8 @@ def check_call(
         sample,
         finite_only,
     )
-    _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs)
+    remedy = f"; {NO_SUCH_INPUTS}" if sample is not None else ""
+    _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs, remedy)
     for fact, leaf in zip(call.leaves, bench.errors(call), strict=True):
         _check_leaf(look, fact, leaf)
     study.checked += 1
@@ -178,7 +180,9 @@ def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
     return False
 
 
-def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str, reused: bool) -> None:
+def _check_structure(
+    ledger: Ledger, call: Call, standard: Call, name: str, reused: bool, remedy: str
+) -> None:
     mine, theirs = {f["path"]: f for f in call.leaves}, {f["path"]: f for f in standard.leaves}
     missing = [p for p in theirs if p not in mine]
     if missing:
@@ -187,12 +191,15 @@ def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str, reus
             if missing[0].startswith("state:") or missing[0].endswith(".grad")
             else "output-structure"
         )
-        ledger.failed(check, f"{name}: {missing[0]} is missing; the baseline has {_word(theirs[missing[0]])}")
+        ledger.failed(
+            check,
+            f"{name}: {missing[0]} is missing; the baseline has {_word(theirs[missing[0]])}{remedy}",
+        )
     extra = [p for p in mine if p not in theirs]
     if extra:
         ledger.failed(
             "output-structure",
-            f"{name}: {extra[0]} is {_word(mine[extra[0]])}; the baseline has no such output",
+            f"{name}: {extra[0]} is {_word(mine[extra[0]])}; the baseline has no such output{remedy}",
         )
     for path, fact in mine.items():
         other = theirs.get(path)
@@ -200,13 +207,15 @@ def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str, reus
             continue
         if _word(fact) != _word(other):
             ledger.failed(
-                "output-structure", f"{name}: {path} is {_word(fact)}; the baseline's is {_word(other)}"
+                "output-structure",
+                f"{name}: {path} is {_word(fact)}; the baseline's is {_word(other)}{remedy}",
             )
             continue
         if not _nested_alike(fact.get("within") or [], other.get("within") or []):
             mine_in, theirs_in = (" in a ".join(reversed(f.get("within") or ["bare"])) for f in (fact, other))
             ledger.failed(
-                "output-structure", f"{name}: {path} is in a {mine_in}; the baseline's in a {theirs_in}"
+                "output-structure",
+                f"{name}: {path} is in a {mine_in}; the baseline's in a {theirs_in}{remedy}",
             )
         if fact["kind"] != "tensor":
             continue
@@ -222,7 +231,7 @@ def _check_structure(ledger: Ledger, call: Call, standard: Call, name: str, reus
                 "with it; use `torch.no_grad()`",
             )
         for problem in _memory_problems(fact, other):
-            ledger.failed("output-structure", f"{name}: {path} {problem}")
+            ledger.failed("output-structure", f"{name}: {path} {problem}{remedy}")
         mine_with, theirs_with = fact.get("alias"), other.get("alias")
         if reused and {mine_with, theirs_with} <= {None, "state"}:
             # Valid until the next call: a buffer that is kept in the state is what that is for.
