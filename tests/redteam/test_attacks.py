@@ -98,6 +98,7 @@ CAUGHT_BY = {
     "work_when_thawed": "harness-intact",
     # Right on drawn inputs, and where equals come in another order nearly so.
     "pooled_by_bounded_scores": "holds-on-probes",
+    "ranked_in_single": "holds-on-probes",
     "routed_with_a_bound": "holds-on-probes",
     # Switches of the whole process.
     "collector_hardly_called": "environment-same",

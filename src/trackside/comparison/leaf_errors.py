@@ -122,13 +122,8 @@ class LeafErrors(Expected):
 
         Those that another order of equals moves beyond what their bins allow. None where there are none.
         """
-        found, wanted = (
-            one if isinstance(one, torch.Tensor) else torch.tensor([float(one)], dtype=torch.float64)
-            for one in (
-                self._exchange.leaf(request["call"], request["leaf"]),
-                self._answer(request["set"], request["seed"])[request["leaf"]["path"]],
-            )
-        )
+        found = _as_tensor(self._exchange.leaf(request["call"], request["leaf"]))
+        wanted = _as_tensor(self._answer(request["set"], request["seed"])[request["leaf"]["path"]])
         if found.shape != wanted.shape or not self._ties_orders(request):
             return {"bins": None}
         wide = torch.complex128 if found.is_complex() else torch.float64
@@ -148,8 +143,7 @@ class LeafErrors(Expected):
             other = self._oracle.answer_ordered(
                 made.rebuilt(), request["seed"], self._before(request["set"]), order
             )[path]
-            other = other if isinstance(other, torch.Tensor) else torch.tensor([other])
-            other = accuracy.as_real(other).reshape(-1)
+            other = accuracy.as_real(_as_tensor(other)).reshape(-1)
             hang |= ~limits.near(other, oracle) if other.shape == oracle.shape else True
             if not bool((far & ~hang).any()) or time.monotonic() > until:
                 break
@@ -232,3 +226,8 @@ class LeafErrors(Expected):
         leaf = self._exchange.leaf(call, fact)
         self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
         return leaf
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    """A plain number as the double that it is."""
+    return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
