@@ -141,6 +141,23 @@ _EAT = """
 """
 
 
+@pytest.mark.parametrize(
+    ("otherwise", "check"),
+    [
+        ("raise ValueError('too large for my table')", "worker-survives"),
+        ("os._exit(3)", "worker-survives"),
+        ("return honest(x).double()", "output-structure"),
+    ],
+)
+def test_who_fails_on_a_probe_only_is_told_how_to_rule_such_inputs_out(
+    judge: Callable[..., Judged], otherwise: str, check: str
+) -> None:
+    result = judge(f"def run(x):\n    if x.abs().max() > 100: {otherwise}\n    return honest(x)")
+    assert (result.verdict, result.failed) == ("rejected", [check])
+    assert "probe `" in result.reason
+    assert result.reason.endswith("; if such inputs cannot occur, declare `domain` in the baseline's file")
+
+
 @pytest.fixture
 def little_memory(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew.fleet, "_memory_limit", 700 << 20)

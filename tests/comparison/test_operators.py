@@ -41,7 +41,29 @@ def a_gradient(x: torch.Tensor, bent: Any) -> torch.Tensor:
     ],
 )
 def test_narrow_is_what_computes_in_a_narrow_type_whatever_comes_out(call: Any, narrow: bool) -> None:
-    assert seen(call) == Arithmetic(narrow, derives=False)
+    found = seen(call)
+    assert found is not None
+    assert (found.narrow, found.derives) == (narrow, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "doubles"),
+    [
+        (lambda x: x.double().sum().item(), True),
+        (lambda x: x.sum(dtype=torch.float64).item(), True),
+        (lambda x: (x > 0).double().mean().item(), True),
+        (lambda x: torch.zeros(8, 8, dtype=torch.float64).copy_(x).sum().item(), True),
+        (lambda x: (x > 0).sum().item() / 64, False),
+        (lambda x: sum(x.flatten().tolist()) / 64, False),
+        (lambda x: x.float().mean().item() * 0.5, False),
+    ],
+)
+def test_who_has_torch_compute_with_doubles_is_seen_and_who_divides_in_python_is_none(
+    call: Any, doubles: bool
+) -> None:
+    found = seen(call)
+    assert found is not None
+    assert found.doubles is doubles
 
 
 def test_narrow_inputs_that_are_widened_before_anything_is_computed_are_not_narrow_arithmetic() -> None:

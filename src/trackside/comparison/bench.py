@@ -116,8 +116,8 @@ class Bench:
         self.output_bytes = 1 << 16
         self.derive = False
         self.baseline: Path
-        self.situation = ""
-        """What is special about the calls being made, for whoever reads that one failed."""
+        self.situation = self.remedy = ""
+        """What is special about the calls being made, for whoever reads that one failed, and the way out."""
         self.others: Callable[[], int] = lambda: 0
         """How many processes of others compute on the GPU."""
         self.build_seconds = 0.0
@@ -341,6 +341,7 @@ class Bench:
             text = f"raised {raised['type']}{where} in `{op}`{self.situation}: {message}"
             if not raised["type"]:
                 text = f"could not be used: {message}"
+            text += self.remedy
             if arm.name == CANDIDATE:
                 if raised.get("memory") and (others := self.others()):
                     # Whose fault it is cannot be told: alone it might have had enough.
@@ -359,7 +360,7 @@ class Bench:
 
     def _blame(self, arm: Arm, op: str, error: ProcessFailed) -> NoReturn:
         text = f"the {arm.name} {error.detail}" + (f" during `{op}`" if error.how != "timeout" else "")
-        text += self.situation
+        text += self.situation + self.remedy
         if arm.name == CANDIDATE:
             check = "protocol-intact" if error.how == "forged" else "worker-survives"
             self.ledger.failed(check, text, log=error.log[-1000:])

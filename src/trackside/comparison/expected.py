@@ -174,10 +174,17 @@ class Expected:
         return {}
 
     def _op_arithmetic(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What the baseline computes in; one that cannot be watched may compute anything."""
+        """What the baseline computes in; one that cannot be watched may compute anything.
+
+        Doubles that go in may go over to Python's numbers, which nobody sees.
+        """
         made, earlier = self._sets[request["set"]], self._before(request["set"])
         found = self._oracle.arithmetic(made.rebuilt(), request["seed"], earlier)
-        return found._asdict() if found is not None else {"narrow": True, "derives": True}
+        if found is None:
+            return {"narrow": True, "derives": True, "doubles": True}
+        held = (*made.tensors, *state.walk(self._state).values())
+        doubles = found.doubles or any(t.dtype in (torch.float64, torch.complex128) for t in held)
+        return {**found._asdict(), "doubles": doubles}
 
     def _op_condition(self, request: dict[str, Any]) -> dict[str, Any]:
         """Errors that rounding causes, or `times` as much: no honest arithmetic can be asked to do better.

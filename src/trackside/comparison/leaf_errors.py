@@ -5,12 +5,13 @@ Runs in the reference process.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from typing import Any
 
 import torch
 
-from trackside.comparison import accuracy, matching, near_ties, rounding
+from trackside.comparison import accuracy, matching, near_ties, rounding, ties
 from trackside.comparison.expected import Expected
 from trackside.comparison.sets import alike
 
@@ -117,6 +118,38 @@ class LeafErrors(Expected):
         )
         return bool(probe > sample)
 
+    def _op_untied(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Errors of a leaf on a probe that makes scores equal, without elements that hang on their order.
+
+        Those that another order of equals moves beyond what their bins allow. None where there are none.
+        """
+        found = _as_tensor(self._exchange.leaf(request["call"], request["leaf"]))
+        wanted = _as_tensor(self._answer(request["set"], request["seed"])[request["leaf"]["path"]])
+        if found.shape != wanted.shape or not self._ties_orders(request):
+            return {"bins": None}
+        wide = torch.complex128 if found.is_complex() else torch.float64
+        oracle = accuracy.as_real(wanted.to(wide)).reshape(-1)
+        far = accuracy.beyond(found, wanted.to(wide), request["allowed"])
+        hang = self._moved_by_order(request, oracle, far, accuracy.Limits(request["allowed"], found))
+        mine = accuracy.as_real(found).reshape(-1)
+        return {"bins": accuracy.measure(mine[~hang], oracle[~hang])["bins"] if bool(hang.any()) else None}
+
+    def _moved_by_order(
+        self, request: dict[str, Any], oracle: torch.Tensor, far: torch.Tensor, limits: accuracy.Limits
+    ) -> torch.Tensor:
+        """Which elements another order of equals moves; no more are tried than explain the `far` ones."""
+        made, path, hang = self._sets[request["set"]], request["leaf"]["path"], torch.zeros_like(far)
+        until = time.monotonic() + request["seconds"]
+        for order in ties.orders(torch.Generator(self._device).manual_seed(request["seed"])):
+            other = self._oracle.answer_ordered(
+                made.rebuilt(), request["seed"], self._before(request["set"]), order
+            )[path]
+            other = accuracy.as_real(_as_tensor(other)).reshape(-1)
+            hang |= ~limits.near(other, oracle) if other.shape == oracle.shape else True
+            if not bool((far & ~hang).any()) or time.monotonic() > until:
+                break
+        return hang
+
     def _op_locate(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = self._answer(request["set"], request["seed"])
         fact = request["leaf"]
@@ -201,3 +234,8 @@ class LeafErrors(Expected):
         leaf = self._exchange.leaf(call, fact)
         self._tallies[fact["path"]].elements += leaf.numel() if isinstance(leaf, torch.Tensor) else 1
         return leaf
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    """A plain number as the double that it is."""
+    return value if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)

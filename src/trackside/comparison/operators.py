@@ -17,7 +17,6 @@ from trackside.comparison.rerounding import HALF_ULP
 
 __all__ = [
     "Arithmetic",
-    "flattened",
     "is_coarse",
     "is_shortened",
     "makes_doubles",
@@ -41,25 +40,6 @@ _ROOTS_OF_SQUARES = {
 _COARSE = 2.0**20
 # The square of what is larger is no float32.
 _ROOT_OF_LARGEST = 2.0**64
-
-# Operators that keep the order of unequal numbers, but for those that they make equal: 0 at one end, ...
-_VANISHING = {
-    torch.ops.aten.exp,
-    torch.ops.aten.exp_,
-    torch.ops.aten.exp2,
-    torch.ops.aten._softmax,
-    torch.ops.aten.sigmoid,
-    torch.ops.aten.sigmoid_,
-    torch.ops.aten.erfc,
-}
-# ... 1 or -1 at the other.
-_SATURATING = {
-    torch.ops.aten.sigmoid,
-    torch.ops.aten.sigmoid_,
-    torch.ops.aten.tanh,
-    torch.ops.aten.tanh_,
-    torch.ops.aten.erf,
-}
 
 # Operators that multiply and add: what they make infinite of numbers is too large for its type.
 _PRODUCTS = {
@@ -97,6 +77,7 @@ _MOVES = {
     )
 }
 _SHORTER = ("tf32", "bf16")
+_DOUBLES = {torch.float64, torch.complex128}
 _MATRIX_PRODUCTS = {
     torch.ops.aten.mm,
     torch.ops.aten.bmm,
@@ -113,6 +94,8 @@ class Arithmetic(NamedTuple):
     """In a type of 16 bits or fewer somewhere, or in TF32, whatever its outputs are."""
     derives: bool = False
     """Derivatives: where a function has kinks these jump."""
+    doubles: bool = False
+    """With doubles, as torch's and not as Python's numbers: somebody wants to be as exact as those."""
 
     def with_call(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Arithmetic:
         packet = getattr(func, "overloadpacket", None)
@@ -121,7 +104,15 @@ class Arithmetic(NamedTuple):
         moves = packet in _MOVES or getattr(func, "is_view", False)
         narrow = _is_rounded(packet, floats, kwargs) if moves else any(v.itemsize < 4 for v in floats)
         derives = _goes_backward() or "_backward" in getattr(packet, "__name__", "")
-        return Arithmetic(self.narrow or narrow or is_shortened(func, floats), self.derives or derives)
+        asked = any(kind in _DOUBLES for kind in (*args, *kwargs.values()) if isinstance(kind, torch.dtype))
+        doubles = asked or any(
+            isinstance(v, torch.Tensor) and v.ndim and v.dtype in _DOUBLES for v in (*given, *kwargs.values())
+        )
+        return Arithmetic(
+            self.narrow or narrow or is_shortened(func, floats),
+            self.derives or derives,
+            self.doubles or doubles,
+        )
 
 
 def is_shortened(func: Any, args: Any) -> bool:
@@ -194,22 +185,6 @@ def squares_beyond_float32(func: Any, args: Any) -> bool:
     return any(float(part.abs().max()) > _ROOT_OF_LARGEST for part in parts)
 
 
-def flattened(func: Any, args: Any, made: Any) -> int:
-    """How many finite numbers an operator brought so near to 0, 1 or -1 that float32 has nothing between."""
-    packet = getattr(func, "overloadpacket", None)
-    if packet not in _VANISHING | _SATURATING or not made.is_floating_point():
-        return 0
-    limits, size = torch.finfo(torch.float32), made.abs()
-    flat = torch.zeros_like(made, dtype=torch.bool)
-    if packet in _VANISHING:
-        flat |= size < limits.tiny
-    if packet in _SATURATING:
-        flat |= 1 - size < limits.eps / 2
-    # In place, what went in is gone; infinities are masks, and meant to be flat.
-    given = args[0] if args[0] is not made else torch.zeros((), device=made.device)
-    return int((flat & torch.isfinite(given)).sum())
-
-
 def overflowed(func: Any, args: Any, made: Any) -> bool:
     """Whether an operator made infinities by multiplying or adding numbers."""
     if getattr(func, "overloadpacket", None) not in _PRODUCTS or not made.is_floating_point():
@@ -226,12 +201,11 @@ def overflowed(func: Any, args: Any, made: Any) -> bool:
 
 def makes_doubles(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether an operator is told to make doubles of narrower floats."""
-    doubles = {torch.float64, torch.complex128}
-    asked = any(kind in doubles for kind in (*args, *kwargs.values()) if isinstance(kind, torch.dtype))
+    asked = any(kind in _DOUBLES for kind in (*args, *kwargs.values()) if isinstance(kind, torch.dtype))
     given = {v.dtype for v in args if isinstance(v, torch.Tensor) and v.ndim}
     if func is torch.ops.aten.copy_.default:
-        return args[0].dtype in doubles and args[1].dtype in HALF_ULP.keys() - doubles
-    return bool(given & HALF_ULP.keys() - doubles) and (asked or bool(given & doubles))
+        return args[0].dtype in _DOUBLES and args[1].dtype in HALF_ULP.keys() - _DOUBLES
+    return bool(given & HALF_ULP.keys() - _DOUBLES) and (asked or bool(given & _DOUBLES))
 
 
 def narrows(func: Any, args: Any, made: Any) -> bool:

@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_map
 from trackside.comparison.long_sums import summed_otherwise
 from trackside.comparison.operators import (
     Arithmetic,
-    flattened,
     is_coarse,
     is_shortened,
     makes_doubles,
@@ -27,6 +26,7 @@ from trackside.comparison.operators import (
     squares_beyond_float32,
 )
 from trackside.comparison.rerounding import HALF_ULP, Reround, rerounded, settled_otherwise
+from trackside.comparison.ties import Order, flattened, told_apart, watched
 from trackside.workload import state, tree
 
 __all__ = ["HALF_ULP", "Answer", "Oracle"]
@@ -64,6 +64,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._coarse = False
         self.flattened: int | None = None
         """How many numbers an operator made 0, 1 or -1 in float32 that were none; None: not counted."""
+        self.order: Order | None = None
+        """In which order numbers come that an operator made equal; None: they are equal."""
         self.overflowed: bool | None = None
         """Whether a product or a sum of numbers was too large for its type; None: nobody asks."""
         self.arithmetic: Arithmetic | None = None
@@ -95,7 +97,12 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten._softmax_backward_data.default:
             self.squared = self.squared or self._coarse
         if self.drew or torch.Tag.nondeterministic_seeded not in func.tags:
+            # What goes in is gone where operators work in place.
+            given = wide[0].clone() if self.order is not None and watched(func) else None
             made = func(*wide, **named)
+            if given is not None and self.order is not None and made.is_floating_point():
+                apart = told_apart(func, given, made, self.order)
+                made = made.copy_(apart) if made is wide[0] else apart
             if self.flattened is not None:
                 self.flattened += flattened(func, wide, made)
             if self.overflowed is False:
@@ -166,6 +173,7 @@ class Oracle:
         self._movable: set[torch.dtype] = set()
         self.drew = False
         self._flattened: int | None = None
+        self._order: Order | None = None
         self._overflowed: bool | None = None
         self._arithmetic: Arithmetic | None = None
         self.widened = self.squared = False
@@ -224,7 +232,7 @@ class Oracle:
             torch.set_default_dtype(self.precision or before)
             with _Widen(self.precision, self._reround) as mode:
                 mode.flattened, mode.overflowed = self._flattened, self._overflowed
-                mode.arithmetic = self._arithmetic
+                mode.arithmetic, mode.order = self._arithmetic, self._order
                 output = call(held, tree.build(spec, lambda i: wide[i]))
             self._flattened, self._overflowed = mode.flattened, mode.overflowed
             self._arithmetic = mode.arithmetic
@@ -245,6 +253,14 @@ class Oracle:
             return self._flattened or 0
         finally:
             self._flattened = None
+
+    def answer_ordered(self, inputs: Any, seed: int, earlier: Sequence[Any], order: Order) -> Answer:
+        """The answer where what exponentials and the like make equal comes in some order all the same."""
+        self._order = order
+        try:
+            return self.answer(inputs, seed, earlier)
+        finally:
+            self._order = None
 
     def overflows(self, inputs: Any, seed: int, earlier: Sequence[Any] = ()) -> bool:
         """Whether a product or a sum of `run` is too large for its own type, whatever comes of that later.

@@ -12,7 +12,14 @@ from trackside.comparison.audit import check_kept, check_state
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
 from trackside.comparison.checks import Ledger
 from trackside.comparison.outputs import check_call
-from trackside.comparison.probe_kinds import FINITE_ONLY, FLOATS_ONLY, NORMWISE, ORDER_KEPT, PROBES
+from trackside.comparison.probe_kinds import (
+    FINITE_ONLY,
+    FLOATS_ONLY,
+    NO_SUCH_INPUTS,
+    NORMWISE,
+    ORDER_KEPT,
+    PROBES,
+)
 from trackside.comparison.study import (
     AUDIT_SLOTS,
     BROKEN,
@@ -94,9 +101,9 @@ def probe(bench: Bench, study: Study) -> list[str]:
             bench.ask("forget", sets=[sample], calls=[])
             continue
         # The sample goes first: whoever keeps answers by a fingerprint has one now that fits the bent set.
-        bench.situation = f" on probe `{kind}`"
+        bench.situation, bench.remedy = f" on probe `{kind}`", f"; {NO_SUCH_INPUTS}"
         slot = bench.run(cand, [sample, made], [seed, seed])
-        bench.situation = ""
+        bench.situation = bench.remedy = ""
         _check_probe(bench, study, slot.calls[1], expected.calls[0], kind, sample)
         moved.update(_shown_to_matter(bench, study, expected.calls[0], kind, moved))
         bent.update(bench.ask("bent", set=made)["inputs"])

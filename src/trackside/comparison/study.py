@@ -72,6 +72,8 @@ class Study:
     """Whether the baseline computes in a narrow type, whatever its outputs are."""
     derives: bool = False
     """Whether it computes derivatives."""
+    doubles: bool = False
+    """Whether it computes with doubles, of torch's."""
     rounded: dict[str, float] = field(default_factory=dict)
     """Of narrow outputs that are far off what is expected: how far rounding in their types moves them, as a
     share of their rms. Many units of a net lie at a kink then; Adam's first step is the gradient's sign.
@@ -250,6 +252,7 @@ def _prove_oracle(bench: Bench, arm: Arm, study: Study) -> None:
             _take_in(bench, study, call)
     arithmetic = bench.ask("arithmetic", set=first, seed=seed)
     study.narrow, study.derives = arithmetic["narrow"], arithmetic["derives"]
+    study.doubles = arithmetic["doubles"]
     _learn_narrow_rounding(bench, study, first, seed)
     _excuse_what_cancels(bench, study, first, seed)
     _judge_baseline(bench.ledger, study)
@@ -412,9 +415,14 @@ def dtype_of(study: Study, path: str) -> str:
     )
 
 
-def plain_dtype(base: Bins) -> str:
-    """The type that a plain float is held to, by the baseline's errors."""
-    return "float64" if tolerance.relative_error(base)["max"] < _SURELY_DOUBLE else "float32"
+def plain_dtype(study: Study, base: Bins) -> str:
+    """The type that a plain float is held to, by the baseline's errors.
+
+    Python has no narrower floats: that a count is divided by a number there asks for no more digits than the
+    count's float32 mean has. Who has torch compute with doubles asks for more.
+    """
+    exact = study.doubles and tolerance.relative_error(base)["max"] < _SURELY_DOUBLE
+    return "float64" if exact else "float32"
 
 
 def oracle_is_finite(bench: Bench, study: Study, set_id: int, seed: int, limit: float = 0.0) -> bool:
@@ -423,7 +431,7 @@ def oracle_is_finite(bench: Bench, study: Study, set_id: int, seed: int, limit: 
     With a `limit` an oracle that takes so many seconds, and many times longer than before, is ended.
     """
     dtypes = {
-        f["path"]: f["dtype"] if f["kind"] == "tensor" else plain_dtype(study.bins.get(f["path"], {}))
+        f["path"]: f["dtype"] if f["kind"] == "tensor" else plain_dtype(study, study.bins.get(f["path"], {}))
         for f in study.leaves
         if f["kind"] in ("tensor", "value")
     }
