@@ -152,4 +152,5 @@ def test_a_training_step_s_frozen_state_is_asked_about_too(judge: Judge) -> None
     step = baseline[baseline.index("        def run") :]
     assert judge("        import torch\n" + step, baseline).failed == []
     wrong = step.replace("teacher(y)", "student(y).detach()")
-    assert judge("        import torch\n" + wrong, baseline).failed == ["holds-on-probes"]
+    # Calls in a row, which come later, would catch it as well.
+    assert "probe `state`" in judge("        import torch\n" + wrong, baseline).reason

@@ -34,6 +34,7 @@ __all__ = [
     "probe_in_a_row",
     "probe_shapes",
     "report_probes",
+    "few_of",
     "spot_check",
 ]
 
@@ -393,14 +394,14 @@ def _report_sensitivity(bench: Bench, study: Study, insensitive: list[str], move
     if inputs := untested["inputs"]:
         what, are, it = ("input", "is", "it") if len(inputs) == 1 else ("inputs", "are", "them")
         warnings.append(
-            f"{what} {_some(inputs)} {are} the same in every draw, and no probe changed {it} to any effect: "
+            f"{what} {few_of(inputs)} {are} the same in every draw, and no probe changed {it} to any effect: "
             f"code that ignores {it} would pass too; let `inputs` vary {it} with the seed"
         )
     state = {path: kind for path, kind in study.suspects.items() if path not in study.settled}
     warnings += _state_warnings(state, study.facts["format"] == "kernelbench")
     if outputs := untested["outputs"]:
         warnings.append(
-            f"{_some(outputs)} would tell of NaN among the inputs, which no draw has: code that returns the "
+            f"{few_of(outputs)} would tell of NaN among the inputs, which no draw has: code that returns the "
             "same every time would pass too; let `inputs` draw some"
         )
     if warnings:
@@ -417,12 +418,13 @@ def _state_warnings(state: dict[str, str], constructed: bool) -> Iterator[str]:
     for kinds, what in _STATE_WORDS.items():
         if paths := [path for path, kind in state.items() if kind in kinds]:
             yield (
-                f"state {_some(paths)} {what} would pass too; give it other values in {where}, with "
+                f"state {few_of(paths)} {what} would pass too; give it other values in {where}, with "
                 "`torch.nn.init.normal_`, say"
             )
 
 
-def _some(names: list[Any]) -> str:
+def few_of(names: list[Any]) -> str:
+    """The first few names, and how many more there are."""
     shown = ", ".join(map(str, names[:_MOST_NAMED]))
     return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
 

@@ -9,7 +9,7 @@ import psutil
 
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
 from trackside.comparison.outputs import check_call
-from trackside.comparison.probing import PROBE_SECONDS, baseline_copes, differs
+from trackside.comparison.probing import PROBE_SECONDS, baseline_copes, differs, few_of
 from trackside.comparison.study import Study, oracle_is_finite
 from trackside.records.errors import TracksideError
 
@@ -107,9 +107,10 @@ def _probe(
         if not counted:
             return "the baseline itself fails there"
         slot = bench.run(cand, sets, seeds, building=True)
+        label = f"probe `state` (other values in {few_of(list(kinds))})"
         for call, standard in zip(slot.calls, expected.calls, strict=True):
             if standard in counted:
-                check_call(bench, study, call, standard, "holds-on-probes", "probe `state`")
+                check_call(bench, study, call, standard, "holds-on-probes", label)
         standard = counted[0]
         known = {leaf["path"]: leaf.get("bins", {}) for leaf in bench.errors(standard)}
         rows = bench.ask("straight", set=standard.set, seed=standard.seed, seconds=_LEAF_SECONDS)["found"]

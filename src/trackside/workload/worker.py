@@ -132,6 +132,8 @@ class _Worker:
     def _op_bend(self, request: dict[str, Any]) -> dict[str, Any]:
         """Give some of the state other values, before the first call, which may pack it."""
         bending.bend(state.walk(self._state), request["kinds"], request["seed"], request["signed"])
+        if self._device != "cpu":
+            torch.cuda.synchronize(self._device)
         return {}
 
     def _op_parameters(self, request: dict[str, Any]) -> dict[str, Any]:
