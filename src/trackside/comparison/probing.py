@@ -30,11 +30,11 @@ __all__ = [
     "PROBE_SECONDS",
     "baseline_copes",
     "differs",
+    "few_of",
     "probe",
     "probe_in_a_row",
     "probe_shapes",
     "report_probes",
-    "few_of",
     "spot_check",
 ]
 
