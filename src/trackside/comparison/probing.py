@@ -367,15 +367,13 @@ def _shown_to_matter(
     ]
 
 
-def differs(study: Study, leaf: dict[str, Any], base: Bins, kind: str) -> bool:
+def differs(study: Study, leaf: dict[str, Any], base: Bins, kind: str, slack: float = _CLEARLY) -> bool:
     """Whether an output on a probe is further off than an honest one may be."""
     if "mismatches" in leaf:
         many = bool(leaf["mismatches"] > _TIED_SHARE * leaf["elements"])
         return many and (kind not in FLOATS_ONLY or leaf["dtype"] == "shape")
     dtype = dtype_of(study, leaf["path"])
-    allowances = tolerance.allow(
-        base, dtype, study.declared, flushed=True, slack=_CLEARLY, narrow=study.narrow
-    )
+    allowances = tolerance.allow(base, dtype, study.declared, flushed=True, slack=slack, narrow=study.narrow)
     if kind in NORMWISE:
         allowances = tolerance.normwise(allowances, dtype)
     return bool(leaf["nonfinite"]) or tolerance.exceeds(leaf["bins"], allowances) is not None
