@@ -117,6 +117,17 @@ def test_where_the_baseline_takes_no_other_values_the_warning_stays(judge: Judge
     assert detail(judged, "task-is-sensitive")["evidence"]["state"] == ["['eye']", "['bias']"]
 
 
+def test_a_baseline_that_never_ends_with_other_values_costs_that_probe_only(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trackside.comparison.state_probe.PROBE_SECONDS", 0.5)
+    loop = "while not bool((held['eye'] == torch.eye(16)).all()): pass"
+    baseline = BASELINE.replace("    return x @", f"    {loop}\n    return x @")
+    judged = judge(SKIPS, baseline)
+    assert (judged.verdict, judged.failed) == (PASSES, [])
+    assert detail(judged, "task-is-sensitive")["evidence"]["state"] == ["['eye']", "['bias']"]
+
+
 def test_afterwards_everything_goes_on_with_the_state_of_before(judge: Judge) -> None:
     """Probes of the inputs follow, in the processes of before: one that has the bent oracle would refuse."""
     judged = judge(WHOLE, BASELINE)

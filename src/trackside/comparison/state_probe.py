@@ -12,6 +12,7 @@ from trackside.comparison.outputs import check_call
 from trackside.comparison.probing import PROBE_SECONDS, baseline_copes, differs, few_of
 from trackside.comparison.study import Study, oracle_is_finite
 from trackside.records.errors import TracksideError
+from trackside.workload.time_limit import allowed
 
 __all__ = ["probe_state"]
 
@@ -20,6 +21,8 @@ _SETS = 2
 _LEAF_SECONDS = 5.0
 # Copies of the state in two further workers: its own, one to restore it from, and what is packed of it.
 _STATE_COPIES = 6
+# In which a baseline that may compile must be done; one that waits for convergence may never be.
+_FIRST_CALL_SECONDS = 60.0
 # What CUDA takes for itself in a process.
 _CONTEXT_BYTES = 1 << 30
 
@@ -100,7 +103,8 @@ def _probe(
                 arms, format, 0, setup_seed, _SETS, timeout, bent={**bent, "signed": signed}
             )
             bench.build_seconds += cand.build_seconds
-            expected = bench.run(base, sets, seeds, building=True)
+            limit = allowed(_FIRST_CALL_SECONDS, study.run_ns / 1e9)
+            expected = bench.run(base, sets, seeds, building=True, limit=limit)
         except TracksideError as error:
             return f"the baseline refuses it ({error.message[:300]})"
         counted = [call for call in expected.calls if baseline_copes(bench, study, call)]
