@@ -120,7 +120,7 @@ def test_a_baseline_that_never_ends_on_a_probe_costs_that_probe_only(
 ) -> None:
     from trackside.comparison import probing
 
-    monkeypatch.setattr(probing, "_PROBE_SECONDS", 0.5)
+    monkeypatch.setattr(probing, "PROBE_SECONDS", 0.5)
     source = NEVER_DONE.format(halved=halved)
     run = source[source.index("def run") :]
     result = judge(run, source)

@@ -22,20 +22,99 @@ def oracle(run: Callable[..., Any], *changed: int) -> Oracle:
 @pytest.mark.parametrize(
     ("held", "wanted"),
     [
-        (nn.LayerNorm(4), ["weight", "bias"]),
-        ({"moments": torch.zeros(3), "changed": torch.zeros(3)}, ["['moments']"]),
-        (torch.zeros(2, 3, dtype=torch.complex64).T, ["state"]),
-        (torch.ones(4).to(torch.float8_e4m3fn), ["state"]),
-        (torch.zeros(4).expand(3, 4), ["state"]),
-        (nn.Linear(4, 4), []),
-        ([torch.tensor([0.0, 1.0]), torch.full((3,), 2.0), torch.tensor([float("nan")] * 2)], []),
-        ([torch.zeros(()), torch.ones(1), torch.zeros(0), torch.zeros(4, dtype=torch.int64), 0.0], []),
+        (nn.LayerNorm(4), {"weight": "ones", "bias": "zeros"}),
+        ({"moments": torch.zeros(3), "changed": torch.zeros(3)}, {"['moments']": "zeros"}),
+        (torch.zeros(2, 3, dtype=torch.complex64).T, {"state": "zeros"}),
+        (torch.ones(4).to(torch.float8_e4m3fn), {"state": "ones"}),
+        (torch.zeros(4).expand(3, 4), {"state": "zeros"}),
+        (torch.zeros(4, dtype=torch.int64), {"state": "zeros"}),
+        (torch.ones(2, 2, dtype=torch.bool), {"state": "ones"}),
+        (nn.Linear(4, 4), {}),
+        ([torch.tensor([0.0, 1.0]), torch.full((3,), 2.0), torch.tensor([float("nan")] * 2)], {}),
+        ([torch.zeros(()), torch.ones(1), torch.zeros(0), torch.tensor(0), 0.0], {}),
     ],
 )
 def test_state_counts_as_constructed_where_it_is_all_zero_or_all_one_and_no_call_changes_it(
-    held: Any, wanted: list[str]
+    held: Any, wanted: dict[str, str]
 ) -> None:
     assert as_constructed(held, ["['changed']"]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted"),
+    [
+        (torch.eye(4), True),
+        (torch.eye(6, 4), True),
+        (torch.eye(3).expand(5, 3, 3).clone(), True),
+        (nn.init.dirac_(torch.empty(6, 4, 3, 3)), True),
+        (nn.init.dirac_(torch.empty(6, 1, 3), groups=6), True),
+        (torch.eye(4).flip(0), False),
+        (2 * torch.eye(4), False),
+        (torch.eye(4, dtype=torch.int64), False),
+        (torch.tensor([[1.0, 0.0]]), False),
+        (torch.tril(torch.ones(4, 4)), False),
+    ],
+)
+def test_a_product_or_convolution_that_changes_nothing_counts_as_an_identity(
+    held: torch.Tensor, wanted: bool
+) -> None:
+    assert as_constructed([held], []) == ({"[0]": "identity"} if wanted else {})
+    assert as_constructed([held], ["[0]"]) == {}
+
+
+def drawn(seed: int = 1, count: int = 2) -> torch.Tensor:
+    return torch.randn(4, count, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("changed", [[], ["a", "c"]], ids=["left alone", "learnt"])
+def test_parameters_that_hold_the_same_bits_are_copies_whether_calls_change_them_or_not(
+    changed: list[str],
+) -> None:
+    held = nn.ParameterDict({"a": drawn(), "b": drawn(2), "c": drawn()})
+    assert as_constructed(held, changed) == {"a": "copies", "c": "copies"}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (nn.Parameter(drawn()), nn.Parameter(drawn(2))),
+        (nn.Parameter(drawn()), nn.Parameter(drawn().double())),
+        (nn.Parameter(torch.full((4,), 0.1)), nn.Parameter(torch.full((4,), 0.1))),
+        (nn.Parameter(torch.tril(torch.ones(4, 4))), nn.Parameter(torch.tril(torch.ones(4, 4)))),
+        (torch.arange(4), torch.arange(4)),
+    ],
+    ids=["drawn apart", "in another type", "constant", "masks", "places"],
+)
+def test_what_differs_or_need_not_differ_is_no_copy(pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert as_constructed(list(pair), [], lambda: [drawn(8), drawn(9)]) == {}
+
+
+def test_two_names_for_one_tensor_are_no_copies() -> None:
+    weight = drawn()
+    tied = [nn.Parameter(weight), nn.Parameter(weight)]
+    assert as_constructed(tied, []) == {}
+    assert set(as_constructed([*tied, nn.Parameter(weight.clone())], [])) == {"[0]", "[1]", "[2]"}
+
+
+def test_a_table_that_no_seed_changes_may_be_held_by_each_layer() -> None:
+    def made(seed: int) -> list[torch.Tensor]:
+        return [drawn(), drawn(), drawn(seed), drawn(seed)]
+
+    assert as_constructed(made(5), [], lambda: made(6)) == {"[2]": "copies", "[3]": "copies"}
+    assert as_constructed(made(5), []) == {}
+
+
+def test_where_no_other_seed_is_taken_copies_may_be_anything() -> None:
+    def refuses() -> Any:
+        raise ValueError("seed")
+
+    assert set(as_constructed([drawn(), drawn()], [], refuses)) == {"[0]", "[1]"}
+
+
+def test_integers_of_one_byte_may_be_weights_and_are_copies_too() -> None:
+    codes = torch.tensor([1, 2, 3], dtype=torch.int8)
+    wanted = {"[0]": "copies", "[1]": "copies"}
+    assert as_constructed([codes, codes.clone()], [], lambda: [drawn(), drawn()]) == wanted
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,12 @@ CAUGHT_BY = {
     "solved_by_a_few_sweeps": "holds-on-probes",
     "attention_step_detached": "state-matches",
     "attention_step_unmasked": "output-matches-oracle",
+    # State that is special as `setup` leaves it.
+    "affine_dropped": "holds-on-probes",
+    "copied_layers_run_once": "holds-on-probes",
+    "identity_skipped": "holds-on-probes",
+    "reference_model_copied": "holds-on-probes",
+    "target_network_copied": "holds-on-probes",
     # A training step in which a norm's sums and a ReLU's kinks let honest code be further off.
     "conv_step_autocast": "output-matches-oracle",
     "conv_step_bias_kept": "state-matches",
@@ -233,6 +239,9 @@ SAME_BASELINE = {
     "autocast_dropout_not_learnt": "autocast_dropout",
     "rounded_products_in_int8": "rounded_products",
     "attention_step_detached": "attention_step",
+    "copied_layers_packed": "copied_layers_run_once",
+    "copied_layers_stacked": "copied_layers_run_once",
+    "reference_model_kept": "reference_model_copied",
     "attention_step_unmasked": "attention_step",
     "collector_told_to_wait": "collector_hardly_called",
     "conv_step_autocast": "conv_step",
@@ -329,6 +338,11 @@ HONEST = (
     "output_buffer_given",
     "start_drawn",
     "trained_norm",
+    # State that is special as `setup` leaves it, and nobody counts on that.
+    "copied_layers_packed",
+    "copied_layers_stacked",
+    "norm_folded_lazily",
+    "reference_model_kept",
     # Small results that other code makes of large ones.
     "cumsum_by_triangular",
     "elu_exp_minus_one",
@@ -390,7 +404,9 @@ NEVER_TESTED = {
     "large_mask_assumed": "input 3 is the same in every draw",
     "hidden_state_ignored": "input 1 is the same in every draw",
     "start_ignored": "input 1 is the same in every draw",
-    "affine_dropped": "state weight, bias holds zeros or ones only",
+    "copied_layers_packed": "is a copy of other state",
+    "kb_copied_layers": "is a copy of other state",
+    "zero_points_ignored": "state ['zero'] holds zeros or ones only",
     "never_looks_for_nan": "out[1] would tell of NaN among the inputs",
 }
 
@@ -454,7 +470,7 @@ def test_an_unusual_honest_candidate_passes_every_check(name: str, crew: Crew, t
 
 def warnings(name: str, store: Path, crew: Crew) -> dict[str, str]:
     """What the checks warn of, by id."""
-    files = HERE / f"{name}.base.py", HERE / f"{name}.cand.py"
+    files = HERE / f"{SAME_BASELINE.get(name, name)}.base.py", HERE / f"{name}.cand.py"
     record = run_trial(Options(*files, store=store, checks_only=True), crew=crew)
     return {check.id: check.detail for check in record.checks if check.status == "warn"}
 
@@ -466,7 +482,18 @@ def test_what_never_varies_leaves_no_full_certificate(name: str, crew: Crew, tmp
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["output_buffer_given", "start_drawn", "trained_norm", "first_step_only"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "output_buffer_given",
+        "start_drawn",
+        "trained_norm",
+        "first_step_only",
+        "copied_layers_stacked",
+        "norm_folded_lazily",
+        "reference_model_kept",
+    ],
+)
 def test_what_calls_overwrite_or_probes_vary_is_no_reason_for_a_reservation(
     name: str, crew: Crew, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def test_a_candidate_without_setup_uses_the_baselines(data: Path) -> None:
     baseline = load(base, "baseline")
     candidate = load(base.with_name("scaled_softmax_fast.py"), "candidate", "native", baseline_path=base)
     assert candidate.has_state
+    assert (candidate.borrows_setup, baseline.borrows_setup) == (True, False)
     assert baseline.inputs is not None
     args = baseline.inputs(3, "cpu", None)
     torch.testing.assert_close(
@@ -81,6 +82,7 @@ def test_a_candidates_own_setup_is_used(write) -> None:
     path = write("def setup(seed, device): return seed\ndef run(state, a): return state, a")
     candidate = load(path, "candidate", "native")
     assert candidate.call(candidate.setup(9, "cpu"), (5,)) == (9, 5)
+    assert not candidate.borrows_setup
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ _LONGEST_NS = 1e15
 
 # What an answer must hold; `calls` is taken apart where it is used.
 _ANSWERS: dict[str, dict[str, Any]] = {
-    "load": {"has_state": bool},
+    "load": {"has_state": bool, "borrows_setup": bool},
     "setup": {"leaves": dict},
     "adopt": {"adopted": bool},
     "state_back": {"digests": dict, "unseen": dict},

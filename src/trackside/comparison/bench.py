@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,6 +73,8 @@ class Arm:
     process: Process
     call_timeout: float
     """Seconds that one call may take; each further one in a slot has the bench's `further_timeout` more."""
+    borrows_setup: bool = False
+    """Whether it is a candidate whose state the baseline's `setup` makes."""
     build_seconds: float = 0.0
     call_ns: float = 0.0
     """What the candidate says an audited call took: for planning, since it may lie."""
@@ -221,11 +224,19 @@ class Bench:
         return arm
 
     def start_all(
-        self, files: dict[str, Path], format: str, template: int, setup_seed: int, slots: int, timeout: float
+        self,
+        files: dict[str, Path],
+        format: str,
+        template: int,
+        setup_seed: int,
+        slots: int,
+        timeout: float,
+        bent: dict[str, Any] | None = None,
     ) -> list[Arm]:
         """Start fresh workers in that order, once all old ones of these arms have gone.
 
         Were they replaced one by one, each would inherit its predecessor's memory, and with it its speed.
+        What is to be `bent` in their state is bent right after `setup`.
         """
         self.stop(*files)
         if not self.arms:
@@ -251,8 +262,10 @@ class Bench:
                 baseline=str(self.baseline),
             )
         for arm in arms:
-            self._answer(arm, "load", self.build_timeout)
+            arm.borrows_setup = self._answer(arm, "load", self.build_timeout)["borrows_setup"]
             self.tell(arm, "setup", self.build_timeout, seed=setup_seed)
+            if bent is not None:
+                self.tell(arm, "bend", self.build_timeout, **bent)
             self.map_arena(arm, slots)
             arm.build_seconds = time.monotonic() - started
         return arms
@@ -369,6 +382,18 @@ class Bench:
             f"{text}; its output ends: {error.log[-500:]}",
             "make the file run on its own first",
         ) from error
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Other workers for both arms meanwhile; the present ones wait, and have their arenas again after."""
+        usual, self.arms = self.arms, {}
+        try:
+            yield
+        finally:
+            self.stop(*self.arms)
+            self.arms = usual
+        for arm in usual.values():
+            self.map_arena(arm, arm.slots)
 
     # -- one slot --------------------------------------------------------------------------------
 

@@ -167,7 +167,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
             "task-is-sensitive",
             "inconclusive",
             "Zeros, a constant or a stale answer would be told apart on these inputs; no input tensor is the "
-            "same in every draw and in every probe, and no state as its constructor left it, all 0 or all 1.",
+            "same in every draw and in every probe, and no state is all 0 or 1, an identity or a copy, or "
+            "the candidate is right on other values of it too.",
             "tasks on which wrong answers look right",
         ),
         _check(

@@ -185,6 +185,10 @@ class Oracle:
         self._state, self._remake = made, remake
         self._wide_state = None
 
+    def state_changed(self) -> None:
+        """Look anew at the state, which somebody has written into."""
+        self._wide_state = None
+
     def use_precision(self, precision: torch.dtype | None) -> None:
         """Compute in `precision` from now on; None means the baseline's own arithmetic."""
         self.precision = precision

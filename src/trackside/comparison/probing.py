@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from trackside.comparison import tolerance
@@ -33,7 +33,17 @@ from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
 from trackside.workload.time_limit import allowed
 
-__all__ = ["probe", "probe_in_a_row", "probe_shapes", "report_probes", "spot_check"]
+__all__ = [
+    "PROBE_SECONDS",
+    "baseline_copes",
+    "differs",
+    "few_of",
+    "probe",
+    "probe_in_a_row",
+    "probe_shapes",
+    "report_probes",
+    "spot_check",
+]
 
 
 _OFF, _OFF_TIMES = 1e-3, 1000.0
@@ -43,7 +53,7 @@ _TIED_SHARE = 0.01
 # Times what is allowed: where noise explains an error, checks allow more, and here nobody asks for noise.
 _CLEARLY = 16
 # Seconds in which a baseline must be done with a probe, unless it is slow on its own inputs too.
-_PROBE_SECONDS = 5.0
+PROBE_SECONDS = 5.0
 # Kinds of probes that a timed process gets at one secret moment, so that four pairs of processes meet them
 # all; one where a call, and with it the oracle, takes longer than this. Fewer where they would take more than
 # this share of a pair's time, but never so few that all pairs together would not meet every kind.
@@ -53,6 +63,11 @@ _SPOT_PROBES, _QUICK_NS, _SPOT_SHARE = 4, 10e6, 0.15
 _MORE_STALE = 2
 # Inputs or leaves of the state that a warning names before it counts the rest.
 _MOST_NAMED = 4
+_STATE_WORDS = {
+    ("zeros", "ones"): "holds zeros or ones only, and no call changes that: code that ignores it",
+    ("identity",): "is an identity, and no call changes that: code that skips it",
+    ("copies",): "is a copy of other state, bit for bit: code that uses one for the other",
+}
 
 
 def probe(bench: Bench, study: Study) -> list[str]:
@@ -84,8 +99,8 @@ def probe(bench: Bench, study: Study) -> list[str]:
         seed = bench.seed()
         try:
             # A loop that waits for convergence may never see it on such inputs.
-            limit = allowed(_PROBE_SECONDS, study.run_ns / 1e9)
-            finite = study.random or oracle_is_finite(bench, study, made, seed, _PROBE_SECONDS)
+            limit = allowed(PROBE_SECONDS, study.run_ns / 1e9)
+            finite = study.random or oracle_is_finite(bench, study, made, seed, PROBE_SECONDS)
             expected = bench.run(base, [made], [seed], limit=limit) if finite else None
         except TracksideError as error:
             study.probes[kind] = f"not counted: the baseline refuses it ({error.message[:300]})"
@@ -95,7 +110,7 @@ def probe(bench: Bench, study: Study) -> list[str]:
             study.probes[kind] = "not counted: the oracle is not finite there, or only inside an operator"
             bench.ask("forget", sets=[sample, made], calls=[])
             continue
-        if not _baseline_copes(bench, study, expected.calls[0]):
+        if not baseline_copes(bench, study, expected.calls[0]):
             study.probes[kind] = "not counted: the baseline itself fails there"
             bench.forget([expected])
             bench.ask("forget", sets=[sample], calls=[])
@@ -210,14 +225,14 @@ def _probe_slot(bench: Bench, study: Study, kinds: list[str], count: int, timed:
     asked = [probe.made for probe in probes.values()]
     for at, probe in list(probes.items()):
         try:
-            counts = study.random or oracle_is_finite(bench, study, probe.made, seeds[at], _PROBE_SECONDS)
+            counts = study.random or oracle_is_finite(bench, study, probe.made, seeds[at], PROBE_SECONDS)
         except TracksideError:
             counts = False
         if not counts:
             del probes[at]
     expected = bench.run(base, _with_probes(sets, probes), seeds, **timed)
     for at in list(probes):
-        if not _baseline_copes(bench, study, expected.calls[at]):
+        if not baseline_copes(bench, study, expected.calls[at]):
             # Both run all the same, so that neither has had more calls.
             del probes[at]
     slot = bench.run(cand, _with_probes(sets, probes), seeds, **timed)
@@ -252,7 +267,7 @@ def report_probes(ledger: Ledger, ran: list[str], rows: list[str]) -> None:
     if ran:
         ledger.passed("holds-on-probes", f"right on {len(ran)} probes: {', '.join(ran + rows)}")
     else:
-        told = f"; right in {rows[0]}" if rows else ""
+        told = f"; right in {' and '.join(rows)}" if rows else ""
         ledger.unknown("holds-on-probes", f"no probe could be made from these inputs{told}")
 
 
@@ -288,7 +303,7 @@ def probe_shapes(bench: Bench, study: Study, shapes: dict[int, Any]) -> list[str
     return ran
 
 
-def _baseline_copes(bench: Bench, study: Study, call: Call) -> bool:
+def baseline_copes(bench: Bench, study: Study, call: Call) -> bool:
     """Whether the baseline is right on a probe; where it is itself what is expected, whether it is finite."""
     return _baseline_passes(bench, study, call) and (
         not study.random
@@ -405,19 +420,17 @@ def _shown_to_matter(
     return [
         row["input"]
         for row in bench.ask("ignoring", set=made, seed=seed, inputs=asked)["found"]
-        if any(_differs(study, leaf, base.get(leaf["path"], {}), kind) for leaf in row["leaves"])
+        if any(differs(study, leaf, base.get(leaf["path"], {}), kind) for leaf in row["leaves"])
     ]
 
 
-def _differs(study: Study, leaf: dict[str, Any], base: Bins, kind: str) -> bool:
+def differs(study: Study, leaf: dict[str, Any], base: Bins, kind: str, slack: float = _CLEARLY) -> bool:
     """Whether an output on a probe is further off than an honest one may be."""
     if "mismatches" in leaf:
         many = bool(leaf["mismatches"] > _TIED_SHARE * leaf["elements"])
         return many and (kind not in FLOATS_ONLY or leaf["dtype"] == "shape")
     dtype = dtype_of(study, leaf["path"])
-    allowances = tolerance.allow(
-        base, dtype, study.declared, flushed=True, slack=_CLEARLY, narrow=study.narrow
-    )
+    allowances = tolerance.allow(base, dtype, study.declared, flushed=True, slack=slack, narrow=study.narrow)
     if kind in NORMWISE:
         allowances = tolerance.normwise(allowances, dtype)
     return bool(leaf["nonfinite"]) or tolerance.exceeds(leaf["bins"], allowances) is not None
@@ -444,42 +457,50 @@ def _report_sensitivity(
         which = sorted({one for lazies in lazy.leaves.values() for one in lazies})
         names = {"zeros": "zeros", "constant": "one number throughout", "stale": "that of other inputs"}
         warnings.append(
-            f"{_some(sorted(lazy.leaves))}: in every draw and probe {' or '.join(names[n] for n in which)} "
+            f"{few_of(sorted(lazy.leaves))}: in every draw and probe {' or '.join(names[n] for n in which)} "
             "would pass for it, and so would code that never computes it"
         )
     if inputs := untested["inputs"]:
         what, are, it = ("input", "is", "it") if len(inputs) == 1 else ("inputs", "are", "them")
         warnings.append(
-            f"{what} {_some(inputs)} {are} the same in every draw, and no probe changed {it} to any effect: "
+            f"{what} {few_of(inputs)} {are} the same in every draw, and no probe changed {it} to any effect: "
             f"code that ignores {it} would pass too; let `inputs` vary {it} with the seed"
         )
     if bent and (unbent := untested["unbent"]):
         # Where no probe could be made at all, that is said elsewhere.
         what = "input" if len(unbent) == 1 else "inputs"
         warnings.append(
-            f"no probe could bend {what} {_some(unbent)}: code that is right only for values such as "
+            f"no probe could bend {what} {few_of(unbent)}: code that is right only for values such as "
             f"`inputs` draws would pass too"
         )
-    if state := untested["state"]:
-        where = "the model's constructor" if study.facts["format"] == "kernelbench" else "`setup`"
-        warnings.append(
-            f"state {_some(state)} holds zeros or ones only, and no call changes that: code that ignores it "
-            f"would pass too; give it other values in {where}, with `torch.nn.init.normal_`, say"
-        )
+    state = {path: kind for path, kind in study.suspects.items() if path not in study.settled}
+    warnings += _state_warnings(state, study.facts["format"] == "kernelbench")
     if outputs := untested["outputs"]:
         warnings.append(
-            f"{_some(outputs)} would tell of NaN among the inputs, which no draw has: code that returns the "
+            f"{few_of(outputs)} would tell of NaN among the inputs, which no draw has: code that returns the "
             "same every time would pass too; let `inputs` draw some"
         )
     if warnings:
-        bench.ledger.warned("task-is-sensitive", "; ".join(warnings), **untested)
+        bench.ledger.warned("task-is-sensitive", "; ".join(warnings), state=list(state), **untested)
     else:
         bench.ledger.passed(
             "task-is-sensitive", "zeros, a constant and a stale answer would all be told apart"
         )
 
 
-def _some(names: list[Any]) -> str:
+def _state_warnings(state: dict[str, str], constructed: bool) -> Iterator[str]:
+    """What of the state no probe gave other values, by what it is."""
+    where = "the model's constructor" if constructed else "`setup`"
+    for kinds, what in _STATE_WORDS.items():
+        if paths := [path for path, kind in state.items() if kind in kinds]:
+            yield (
+                f"state {few_of(paths)} {what} would pass too; give it other values in {where}, with "
+                "`torch.nn.init.normal_`, say"
+            )
+
+
+def few_of(names: list[Any]) -> str:
+    """The first few names, and how many more there are."""
     shown = ", ".join(map(str, names[:_MOST_NAMED]))
     return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
 

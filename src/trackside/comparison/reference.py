@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from trackside.comparison import sets, untested
+from trackside.comparison.bent_state import BentState
 from trackside.comparison.exchange import Exchange, find_device
 from trackside.comparison.leaf_errors import LeafErrors
 from trackside.comparison.oracle import Oracle
 from trackside.records.errors import TracksideError
-from trackside.workload import formats
+from trackside.workload import formats, state
+from trackside.workload.bending import can_bend
 from trackside.workload.channel import Channel
 from trackside.workload.memory import ArenaShape
 from trackside.workload.sandbox import Isolation
@@ -42,6 +44,8 @@ class _Reference(LeafErrors):
         self._workload: Any = None
         self._feeder: Any = None
         self._spec: dict[str, Any] = {}
+        self._setup_seed = 0
+        self._bent: BentState | None = None
 
     def loop(self) -> None:
         self._channel.send({"ready": True})
@@ -85,6 +89,7 @@ class _Reference(LeafErrors):
 
     def _op_setup(self, request: dict[str, Any]) -> dict[str, Any]:
         self._answers.clear()
+        self._setup_seed = request["seed"]
         self._state = (
             self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
         )
@@ -229,15 +234,51 @@ class _Reference(LeafErrors):
         return {"found": untested.answers_ignoring(self._oracle, made, seed, answer, drawn)}
 
     def _op_untested(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Inputs that nothing moved, room for outputs aside, and state as its constructor left it."""
+        """Inputs that nothing moved, room for outputs aside, and outputs that would tell of NaN."""
         made, seed = self._sets[request["set"]], request["seed"]
         still = [i for i in self._feeder.shared if i not in request["moved"]]
         return {
             "inputs": [i for i in still if not untested.overwritten(self._oracle, made, seed, i)],
-            "state": untested.as_constructed(self._state, self._oracle.changed_state),
             "outputs": untested.never_raised(self._oracle, (made, self._feeder.first), seed),
             "unbent": self._feeder.unbent(request["bent"]),
         }
+
+    def _op_suspects(self, request: dict[str, Any]) -> dict[str, Any]:
+        """State that is special as `setup` left it, as what, and how large all of the state is."""
+        native = self._workload.format == "native" and self._workload.has_state
+        other = (lambda: self._workload.setup(self._setup_seed + 1, self._device)) if native else None
+        kinds = untested.as_constructed(self._state, self._oracle.changed_state, other)
+        tensors = state.walk(self._state)
+        return {
+            "kinds": kinds,
+            "bendable": {path: kind for path, kind in kinds.items() if can_bend(tensors[path])},
+            "bytes": sum(t.numel() * t.element_size() for t in tensors.values()),
+        }
+
+    def _op_bend(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Give some of the state other values until `unbend`."""
+        self._op_unbend({})
+        self._bent = BentState(
+            self._oracle, self._state, request["kinds"], request["seed"], request["signed"]
+        )
+        return {}
+
+    def _op_unbend(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._bent is not None:
+            self._bent.restore()
+        self._bent = None
+        self._answers.clear()
+        return {}
+
+    def _op_straight(self, request: dict[str, Any]) -> dict[str, Any]:
+        """How far off code is with a bent state that takes some of it for what `setup` had made."""
+        assert self._bent is not None
+        set_id, seed = request["set"], request["seed"]
+        made = self._sets[set_id]
+        # As in `ignoring`.
+        own = self._oracle.precision is None
+        answer = self._run_oracle(set_id, made.rebuilt(), seed) if own else self._answer(set_id, seed)
+        return {"found": self._bent.ignoring(made, seed, answer, request["seconds"])}
 
     def _op_necessity(self, request: dict[str, Any]) -> dict[str, Any]:
         """Input bytes shown to matter: each of a few secret elements, changed alone, moved the output."""

@@ -98,6 +98,10 @@ class Study:
     shared_state: dict[str, Any] = field(default_factory=dict)
     """Digests of what both present arms started with alike; what the baseline leaves alone must stay so."""
     probes: dict[str, str] = field(default_factory=dict)
+    suspects: dict[str, str] = field(default_factory=dict)
+    """State that is all 0 or 1, an identity or a copy as `setup` leaves it: its path, and which."""
+    settled: set[str] = field(default_factory=set)
+    """What of it matters, with the candidate right on other values."""
     probe_seconds: float = 0.0
     """What a probe of the audit took, with the oracle and both arms."""
     due: list[str] = field(default_factory=list)

@@ -28,6 +28,7 @@ from trackside.comparison.crew import Crew, default_threads, share_cpus
 from trackside.comparison.measure import MAX_FLUSHES, HostTime, Plan, measure, plan_batch, plan_flushes
 from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
 from trackside.comparison.probing import probe, probe_in_a_row, probe_shapes, report_probes
+from trackside.comparison.state_probe import probe_state
 from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
 from trackside.comparison.trial_record import Context, Outcome, build_record, save_quads, unstarted_record
 from trackside.comparison.verdict import conclude, read, worst_of
@@ -295,7 +296,8 @@ class _Trial:
             str(state_file) if state_file else None,
         )
         self.progress({"phase": "probes"})
-        ran, rows = probe(bench, study), probe_in_a_row(bench, study)
+        rows = probe_state(bench, study, self.files, self.context.baseline.format, seed)
+        ran, rows = probe(bench, study), probe_in_a_row(bench, study) + rows
         if not self.outcomes:
             # Once: these sizes are the task's, not the timed shape's.
             timed = facts["shapes"]

@@ -5,7 +5,7 @@ Runs in the reference process; the judge decides which errors would show.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,9 @@ from trackside.comparison.sets import InputSet, alike
 from trackside.workload import state
 
 __all__ = ["answers_ignoring", "as_constructed", "never_raised", "overwritten"]
+
+# Elements that tell most tensors of one shape apart, before whole ones are compared.
+_TOLD_BY = 8
 
 
 def answers_ignoring(
@@ -102,20 +105,98 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def as_constructed(held: Any, changed: Iterable[str]) -> list[str]:
-    """State that holds nothing but zeros, or nothing but ones, and that calls do not change.
+def as_constructed(
+    held: Any, changed: Iterable[str], other: Callable[[], Any] | None = None
+) -> dict[str, str]:
+    """State that is special as it was made, and as what: "zeros", "ones", "identity" or "copies".
 
-    So constructors leave norms and biases, and who drops them is right as well.
+    So constructors leave norms and biases, and a copied layer or a target network starts; who counts on that
+    is right as well. What calls change will not stay so, copies aside: these may learn alike.
+
+    Args:
+        other: makes the state from another seed. A tensor that is no parameter and the same then too is a
+            table (of rotary frequencies, say), which each layer may hold by right; without, all such are.
     """
+    tensors = state.walk(held)
     named = frozenset(changed)
-    return [path for path, tensor in state.walk(held).items() if path not in named and _trivial(tensor)]
+    found = {path: kind for path, t in tensors.items() if path not in named and (kind := _trivial(t))}
+    copies = [path for path in _copies(tensors) if path not in found]
+    drawn = [path for path in copies if not isinstance(tensors[path], torch.nn.Parameter)]
+    tables: set[str] = set(drawn)
+    if drawn and other is not None:
+        try:
+            others = state.walk(other())
+        except Exception:
+            # It may want its own seed; nothing is known of tables then.
+            others = {}
+        tables = {path for path in drawn if path in others and alike(tensors[path], others[path])}
+    return found | {path: "copies" for path in copies if path not in tables}
 
 
-def _trivial(tensor: torch.Tensor) -> bool:
+def _trivial(tensor: torch.Tensor) -> str | None:
     # One number is a setting, and 0 or 1 is often what is meant.
-    if tensor.numel() < 2 or not (tensor.is_floating_point() or tensor.is_complex()):
-        return False
-    # Floats of one byte cannot be compared.
-    values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()
+    if tensor.numel() < 2:
+        return None
+    values = _readable(tensor)
     first = values[(0,) * values.ndim].item()
-    return first in (0, 1) and bool((values == first).all())
+    if first in (0, 1) and bool((values == first).all()):
+        return "ones" if first else "zeros"
+    whole = not (tensor.is_floating_point() or tensor.is_complex())
+    return None if whole or first not in (0, 1) or not _is_identity(values) else "identity"
+
+
+def _is_identity(values: torch.Tensor) -> bool:
+    """Whether a product or a convolution with it gives back what went in, all of it or a part."""
+    *_, rows, columns = (0, 0, *values.shape)
+    if min(rows, columns) > 1:
+        eye = torch.eye(rows, columns, dtype=values.dtype, device=values.device)
+        if torch.equal(values, eye.expand_as(values)):
+            return True
+    if not (3 <= values.ndim <= 5 and values.shape[0] > 1):
+        return False
+    groups = len(values) if values.shape[1] == 1 else 1
+    return torch.equal(values, torch.nn.init.dirac_(torch.empty_like(values), groups))
+
+
+def _copies(tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """Paths of tensors that hold the same bits as another one in memory of its own.
+
+    Integers of more than a byte are places and counts, and what takes two values only is a mask.
+    """
+    alike_so_far: dict[Any, list[list[str]]] = {}
+    for path, tensor in tensors.items():
+        if tensor.numel() < 2 or not (
+            tensor.is_floating_point() or tensor.is_complex() or tensor.dtype in (torch.int8, torch.uint8)
+        ):
+            continue
+        start = tuple(_readable(tensor).reshape(-1)[:_TOLD_BY].tolist())
+        groups = alike_so_far.setdefault((tensor.shape, tensor.dtype, str(start)), [])
+        for group in groups:
+            if alike(tensors[group[0]], tensor):
+                group.append(path)
+                break
+        else:
+            groups.append([path])
+    return [
+        path
+        for groups in alike_so_far.values()
+        for group in groups
+        if len({_place(tensors[path]) for path in group}) > 1 and not _is_mask(tensors[group[0]])
+        for path in group
+    ]
+
+
+def _place(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
+    return tensor.data_ptr(), tensor.stride()
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    values = _readable(tensor)
+    values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+    return bool(((values == values.min()) | (values == values.max())).all())
+
+
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    # Floats of one byte cannot be compared.
+    one_byte = tensor.is_floating_point() and tensor.element_size() == 1
+    return tensor.detach().float() if one_byte else tensor.detach()

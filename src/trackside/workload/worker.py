@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from trackside.records.errors import TracksideError
-from trackside.workload import aliasing, calls, cuda, flags, formats, integrity, memory, state, tree
+from trackside.workload import aliasing, bending, calls, cuda, flags, formats, integrity, memory, state, tree
 from trackside.workload.aliasing import Place, aliases, overlap, pieces, stretches
 from trackside.workload.calls import CallBench, CudaBench, HostBench
 from trackside.workload.channel import Channel
@@ -116,7 +116,11 @@ class _Worker:
         )
         if self._workload.no_grad:
             torch.set_grad_enabled(False)
-        return {"seconds": (_clock() - started) / 1e9, "has_state": self._workload.has_state}
+        return {
+            "seconds": (_clock() - started) / 1e9,
+            "has_state": self._workload.has_state,
+            "borrows_setup": self._workload.borrows_setup,
+        }
 
     def _op_setup(self, request: dict[str, Any]) -> dict[str, Any]:
         self._state = (
@@ -125,6 +129,13 @@ class _Worker:
         formats.confine_default_device(self._workload)
         self._snapshot = None
         return {"leaves": {path: tree.shape_of(t) for path, t in state.walk(self._state).items()}}
+
+    def _op_bend(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Give some of the state other values, before the first call, which may pack it."""
+        bending.bend(state.walk(self._state), request["kinds"], request["seed"], request["signed"])
+        if self._device != "cpu":
+            torch.cuda.synchronize(self._device)
+        return {}
 
     def _op_parameters(self, request: dict[str, Any]) -> dict[str, Any]:
         if not issubclass(type(self._state), torch.nn.Module):

@@ -31,6 +31,7 @@ def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
     module = import_file(path, facts.role)
     run = required_callable(module, "run", path)
     setup = optional_callable(module, "setup", path)
+    own = setup is not None
     if setup is None and facts.role == "candidate" and baseline_path is not None:
         setup = _baseline_setup(facts, baseline_path)
     has_state = setup is not None
@@ -41,6 +42,7 @@ def load(facts: FileFacts, baseline_path: Path | None) -> Workload:
         call=_with_state(run) if has_state else _without_state(run),
         setup=_seeded(setup, path),
         has_state=has_state,
+        borrows_setup=has_state and not own,
     )
     if facts.role == "candidate":
         return workload

@@ -55,6 +55,8 @@ class Workload:
     setup: Callable[[int, str], Any]
     """`setup(seed, device)`: the untimed state; gives None where there is none."""
     has_state: bool
+    borrows_setup: bool = False
+    """Whether a candidate's state is made by the baseline's `setup`, for it has none of its own."""
     inputs: Callable[[int, str, Any], tuple[Any, ...]] | None = None
     """`inputs(seed, device, shape)`: the arguments of one call; a shape of None means the first one."""
     reference: Callable[[Any, tuple[Any, ...]], Any] | None = None
