@@ -397,7 +397,7 @@ def _lazy_beside(bench: Bench, study: Study, made: int, stale: int, seed: int) -
         row["path"]: {name for name, lazy in row["lazy"].items() if _would_pass(study, row["path"], lazy)}
         | ({"stale"} if row.get("same") else set())
         for row in rows
-        # From one beginning a counter, and a fresh model's loss, are the same every time: calls in a row tell.
+        # From one beginning a counter is the same every time, and a loss may be: calls in a row tell.
         if row["path"].startswith("out") and len(rows) > 1 and not bench.contract["restore"]
     }
     return _Lazy(whole, {path: lazies for path, lazies in leaves.items() if lazies})
