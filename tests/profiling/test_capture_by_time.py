@@ -60,17 +60,16 @@ def test_a_loop_of_inference_has_its_windows_steps_and_lines(tmp_path: Path) -> 
     # One product a layer: a step is one request, and not one layer.
     in_step = found.traced.named("aten::linear").sum() / found.traced.named("aten::softmax").sum()
     assert in_step == pytest.approx(2, rel=0.1)
-    lengths = found.steps.end - found.steps.begin
-    in_window = found.traced.named("aten::softmax").sum()
-    covered = (found.traced.end.max() - found.traced.start.min()) / lengths.mean()
-    assert covered == pytest.approx(in_window, rel=0.25)
-    # By the program's own clock.
+    # All but those at the ends, side by side.
+    assert len(found.steps) == pytest.approx(found.traced.named("aten::softmax").sum(), abs=2)
+    assert (found.steps.begin[1:] == found.steps.end[:-1]).all()
+    # By the requests that the program itself counts in that time, which others may hold up.
     assert found.timed_ns is not None
     begin, end = found.timed_ns
-    stamps = [at for at in json.loads((tmp_path / "stamps").read_text()) if begin <= at <= end]
+    served = sum(begin <= at <= end for at in json.loads((tmp_path / "stamps").read_text()))
     untraced = found.windows[0]
-    assert untraced.step_ms == pytest.approx((stamps[-1] - stamps[0]) / 1e6 / (len(stamps) - 1), rel=0.1)
-    assert untraced.steps == pytest.approx(len(stamps), rel=0.1)
+    assert untraced.step_ms == pytest.approx((end - begin) / 1e6 / served, rel=0.1)
+    assert untraced.steps == pytest.approx(served, rel=0.1)
     assert found.attribution is not None
     times = {line.line: time.cpu_ns for line, time in found.attribution.lines.items()}
     called = INFERENCE.split("\n").index("        return model(x).softmax(-1)") + 1
