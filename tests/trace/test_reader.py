@@ -115,6 +115,32 @@ def test_a_damaged_compressed_file_gives_what_comes_before_the_damage(
     assert any("compressed" in cut.why for cut in trace.cuts)
 
 
+# Looking at all that follows each of its brackets would take hours.
+@pytest.mark.timeout(30)
+def test_an_event_of_many_lists_that_does_not_end_is_soon_read(tmp_path: Path) -> None:
+    begun = (
+        small().text().rpartition("]")[0] + ', {"ph": "X", "args": {"dims": [' + "[4, 5], " * 200_000 + "[4"
+    )
+    (tmp_path / "a.json").write_text(begun)
+    trace = read_trace(tmp_path / "a.json")
+    assert len(trace) == 6
+    assert "ends inside an event" in trace.cuts[0].why
+
+
+def test_the_end_of_the_list_is_found_behind_a_damaged_event(tmp_path: Path) -> None:
+    text = small().text()
+    assert '"baseTimeNanoseconds"' not in text
+    begun, bracket, _ = text.rpartition("]")
+    damaged = (
+        begun + ', {"ph": "X", "args": {"dims": [4, 5], "x": ' + bracket + ', "baseTimeNanoseconds": 1000}'
+    )
+    (tmp_path / "a.json").write_text(damaged)
+    trace = read_trace(tmp_path / "a.json")
+    assert len(trace) == 6
+    assert trace.base_ns == 1000
+    assert [cut.what for cut in trace.cuts] == ["1 events"]
+
+
 def test_what_is_no_number_and_no_utf8_costs_nothing_else(tmp_path: Path) -> None:
     text = small().text(indent=2).replace('"bytes": 4096', '"bytes": 4096, "memory bandwidth (GB/s)": inf')
     (tmp_path / "a.json").write_bytes(text.replace("gemm", "g\u00e9mm").encode("latin-1"))

@@ -30,6 +30,10 @@ _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Between two events. No event holds a list of such objects.
 _KEYS = rb'"(?:ph|name|cat|args|pid|tid|ts|dur|id|s|bp)"'
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{\s*" + _KEYS + rb"\s*:)")
+# Where the list of events may end: behind an event, or at once. Of all other brackets the last few are looked
+# at too, for the last event may be damaged; where much is, there are thousands, and each costs a look at all.
+_END = re.compile(rb"(?:[},]\s*|\A\s*)\]")
+_MOST_ENDS = 32
 # The profiler writes these where it divided by zero; JSON has no word for them.
 _NO_NUMBERS = re.compile(rb"(?<=[:\[,\s])-?(?:nan|inf|NaN|Infinity)(?=[\s,\]}])")
 
@@ -161,14 +165,13 @@ class TraceFile:
     def _rest(self, data: bytes) -> bytes:
         """The last events; the end of the list and what comes after it is looked at."""
         last = _last_end(data) or 0
-        for found in re.finditer(rb"\]", data[last:]):
-            end = last + found.start()
-            after = data[end + 1 :].lstrip().removeprefix(b",")
+        begun = data[last:]
+        for end in _ends(begun):
+            after = begun[end + 1 :].lstrip().removeprefix(b",")
             facts = _parsed_facts(b"{" + after)
             if not after.strip() or facts is not None:
                 self.facts |= facts or {}
-                return data[:end]
-        begun = data[last:]
+                return data[: last + end]
         if begun.strip(b" \t\r\n,]}"):
             self.cuts.append(
                 Cut("the end of the trace", f"the file ends inside an event ({len(begun):,} bytes of it)")
@@ -203,6 +206,18 @@ def _last_end(data: bytes) -> int | None:
         if ends:
             return ends[-1]
     return None
+
+
+def _ends(begun: bytes) -> list[int]:
+    """Where the list may end, of the text from the last event on, in order."""
+    found = {match.end() - 1 for match in itertools.islice(_END.finditer(begun), _MOST_ENDS)}
+    at = len(begun)
+    for _ in range(_MOST_ENDS):
+        at = begun.rfind(b"]", 0, at)
+        if at < 0:
+            break
+        found.add(at)
+    return sorted(found)
 
 
 def _parsed_facts(text: bytes) -> dict[str, Any] | None:
