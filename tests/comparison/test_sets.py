@@ -299,6 +299,16 @@ def test_peaked_rows_have_few_values_that_take_nearly_all(inputs: Any) -> None:
     assert torch.equal(before.argmax(-1), after.argmax(-1))
 
 
+def test_a_chain_of_peaked_moves_remembers_for_dozens_of_steps() -> None:
+    for seed in range(20):
+        made = feeder(lambda seed: (torch.softmax(normal(seed, 32, 32), -1),))
+        bent = made.probe("peaked", made.draw(seed, None), seed)
+        assert bent is not None
+        rates = torch.linalg.eigvals(bent.tensors[0].double()).abs().sort(descending=True).values
+        # After 30 steps what is left of the beginning is more than rounding.
+        assert float(rates[1]) > 0.7
+
+
 def test_aligned_lines_lie_beside_one_of_their_own_and_of_the_next_tensor_at_the_same_place() -> None:
     made = feeder(lambda seed: tuple(normal(seed + n, 2, 32, 24) for n in range(3)))
     base = made.draw(9, None)
