@@ -18,8 +18,8 @@ __all__ = ["Lines", "bend", "computable", "filled", "reals"]
 _OUTLIER = 2.0**10
 # Of so many places one is chosen for that, which a copy of a large tensor's places would not be worth.
 _TRIED_PLACES = 4096
-# Rows of which the largest values take most: so far apart that a chain of such moves mixes slowly, and what is
-# left still has a logarithm in float32.
+# Rows of which the largest values take most: so far apart that a chain of such moves mixes slowly, and what
+# is left still has a logarithm in float32.
 _PEAK = 8
 # How much of a line is another's that it is laid beside: near enough to be taken for it, and far enough that
 # their difference is no matter of rounding.
