@@ -19,6 +19,7 @@ __all__ = [
     "Limits",
     "as_real",
     "beyond",
+    "has_small_part",
     "is_finite",
     "locate",
     "magnitude",
@@ -32,6 +33,8 @@ _PIECE = 1 << 17
 # Errors so many times a bin's rms are jumps: rounding fell the other way at a tie, a threshold or a kink. Of
 # 10**8 that are normally distributed none is. What is left may have jumps again, up to so many in all.
 _JUMP, _FEW_JUMPS = 8.0, 1 / 64
+# Fewer elements than this are no part of an output that is about something of its own.
+_LEAST_PART = 16
 # Of a double, its sign aside.
 _EXPONENTS = 2048
 # Numbers whose squares are neither infinite nor less exact than others.
@@ -177,6 +180,19 @@ def beyond(found: torch.Tensor, oracle: torch.Tensor, allowed: dict[str, float])
     error = (flat.double() - wanted).abs_()
     held = torch.isfinite(wanted.to(flat.dtype))
     return held & (error > Limits(allowed, flat).of(wanted))
+
+
+def has_small_part(oracle: torch.Tensor, below: float) -> bool:
+    """Whether all of some index of a dimension, a channel say, is mostly below that, exact zeros aside."""
+    size = as_real(oracle).abs()
+    small = (size > 0) & (size < below)
+    for dim, n in enumerate(size.shape):
+        rest = size.numel() // max(1, n)
+        if n > 1 and rest >= _LEAST_PART:
+            counts = small.movedim(dim, 0).reshape(n, -1).sum(dim=1)
+            if bool((2 * counts > rest).any()):
+                return True
+    return False
 
 
 def _errors(found: torch.Tensor, oracle: torch.Tensor) -> tuple[Bins, torch.Tensor | None]:

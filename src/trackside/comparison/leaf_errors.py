@@ -38,6 +38,18 @@ class LeafErrors(Expected):
             results.append({"path": path, **matching.compare(found, answer[path], request["bulk"])})
         return {"leaves": results}
 
+    def _op_small_parts(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which outputs have a part of their own below the magnitude that is given for each."""
+        answer = self._answer(request["set"], request["seed"])
+        return {
+            "paths": [
+                path
+                for path, below in request["below"].items()
+                if isinstance(answer.get(path), torch.Tensor)
+                and accuracy.has_small_part(answer[path].detach(), below)
+            ]
+        }
+
     def _op_misplaced(self, request: dict[str, Any]) -> dict[str, Any]:
         """How many NaN and infinities of one call are out of place where another call's are not."""
         oracle = self._answer(request["set"], request["seed"])[request["leaf"]["path"]]

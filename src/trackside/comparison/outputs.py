@@ -462,6 +462,7 @@ def _allowances(
         flushed=probing,
         slack=slack,
         narrow=study.narrow,
+        small_parts=leaf["path"] in study.small_parts and not probing,
     )
     if normwise:
         allowances = tolerance.normwise(allowances, dtype)

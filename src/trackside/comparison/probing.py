@@ -507,7 +507,13 @@ def few_of(names: list[Any]) -> str:
 
 def _would_pass(study: Study, path: str, lazy: dict[str, Any]) -> bool:
     dtype, bins = dtype_of(study, path), lazy["bins"]
-    allowances = tolerance.allow(study.bins.get(path, {}), dtype, study.declared, narrow=study.narrow)
+    allowances = tolerance.allow(
+        study.bins.get(path, {}),
+        dtype,
+        study.declared,
+        narrow=study.narrow,
+        small_parts=path in study.small_parts,
+    )
     return (
         not lazy["nonfinite"]
         and bool(allowances)

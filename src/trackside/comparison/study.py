@@ -63,6 +63,8 @@ class Study:
     """The baseline's errors by path, without its jumps: one would give licence to every element beside it."""
     whole_bins: dict[str, Bins] = field(default_factory=dict)
     """The same with them."""
+    small_parts: set[str] = field(default_factory=set)
+    """Outputs with a whole channel, column or row that is small beside the rest."""
     nonfinite: set[str] = field(default_factory=set)
     cancelled: dict[str, float] = field(default_factory=dict)
     """Outputs that are zero but for rounding, and how large that makes them, rms."""
@@ -385,8 +387,22 @@ def _take_in(bench: Bench, study: Study, call: Call) -> None:
             tolerance.merge(study.whole_bins.setdefault(leaf["path"], {}), leaf["bins"])
             if leaf["nonfinite"]:
                 study.nonfinite.add(leaf["path"])
+    _note_small_parts(bench, study, call)
     if not study.random:
         _note_what_is_narrowed(bench, study, call)
+
+
+def _note_small_parts(bench: Bench, study: Study, call: Call) -> None:
+    """Outputs whose few small values lie together: what they are about is not what the large ones are."""
+    below = {
+        path: most
+        for path, bins in study.bins.items()
+        if path not in study.small_parts
+        and (most := tolerance.may_be_anything_below(bins, dtype_of(study, path)))
+    }
+    if below:
+        found = bench.ask("small_parts", set=call.set, seed=call.seed, below=below)
+        study.small_parts.update(found["paths"])
 
 
 def _note_what_is_narrowed(bench: Bench, study: Study, call: Call) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "error",
     "exceeds",
     "legal_factor",
+    "may_be_anything_below",
     "merge",
     "normwise",
     "relative_error",
@@ -147,6 +148,7 @@ def allow(
     flushed: bool = False,
     slack: float = 1.0,
     narrow: bool = False,
+    small_parts: bool = False,
 ) -> dict[str, Allowance]:
     """The allowance of every bin that the baseline's calls have met.
 
@@ -157,14 +159,17 @@ def allow(
     are the baseline's on the task's own inputs, where `baseline` are those on others: a step there is one
     here too, since 1 does not shrink with x in exp(x) - 1. So is one at the magnitude of its `inputs`, up to
     what is coarse: what is left of large scores may be small. `narrow` is a task that computes in a narrower
-    type than an output's, which is then held to what such arithmetic is.
+    type than an output's, which is then held to what such arithmetic is. Where small values make up whole
+    `small_parts` of an output, a channel say, they are no rest of large ones, and a step is none for them.
     """
     rule, factors = _rule(dtype), _rule_for(dtype, narrow, baseline)
     epsilon, smallest = _EPSILON.get(dtype, 2.0**-23), _smallest(dtype)
     overall = _together([(n, magnitude) for n, _, _, magnitude in baseline.values()])
     # Flushing a few subnormals to zero is what fast exponentials do; a task made of them is about them.
     subnormal = sum(row[0] for name, row in baseline.items() if _is_subnormal(name, dtype))
-    step = max(_step(baseline, dtype, lost=flushed), _step(own or {}, dtype, lost=False))
+    step = 0.0
+    if not small_parts:
+        step = max(_step(baseline, dtype, lost=flushed), _step(own or {}, dtype, lost=False))
     if rule is _WIDE:
         step = max(step, min(epsilon * inputs, _COARSEST * max(_most(baseline), _most(own or {}))))
     flushed = flushed or subnormal <= _FEW_SUBNORMALS * sum(row[0] for row in baseline.values())
@@ -217,10 +222,27 @@ def _step(baseline: Bins, dtype: str, lost: bool) -> float:
     """
     if _rule(dtype) is not _WIDE:
         return 0.0
-    rows = [row for name, row in baseline.items() if name != _ZERO]
     step = _EPSILON.get(dtype, 2.0**-23) * _most(baseline)
-    small = sum(n for n, _, _, magnitude in rows if _ANYTHING * magnitude < _MOST_STEPS * step)
-    return step if lost or small <= _FEW_SMALL * sum(row[0] for row in rows) else 0.0
+    return step if lost or _small(baseline, step) <= _FEW_SMALL * _nonzero(baseline) else 0.0
+
+
+def _small(baseline: Bins, step: float) -> float:
+    """How many values are so small that a step would let them be anything."""
+    return sum(
+        n
+        for name, (n, _, _, magnitude) in baseline.items()
+        if name != _ZERO and _ANYTHING * magnitude < _MOST_STEPS * step
+    )
+
+
+def _nonzero(baseline: Bins) -> float:
+    return sum(row[0] for name, row in baseline.items() if name != _ZERO)
+
+
+def may_be_anything_below(baseline: Bins, dtype: str) -> float:
+    """Below which magnitude a few values may be off by as much as they are; 0 where none is so small."""
+    step = _step(baseline, dtype, lost=False)
+    return _MOST_STEPS * step / _ANYTHING if step and _small(baseline, step) else 0.0
 
 
 def _most(baseline: Bins) -> float:
