@@ -28,6 +28,7 @@ CAUGHT_BY = {
     "doubles_through_python": "output-matches-oracle",
     "first_step_only": "holds-on-probes",
     "float_in_single": "output-matches-oracle",
+    "gradients_handed_out": "aliasing",
     "guard_dropped": "holds-on-probes",
     "halves_rounded_up": "output-matches-oracle",
     "input_transposed": "inputs-unchanged",
@@ -322,6 +323,7 @@ HONEST = (
     "flat_parameters",
     "list_for_a_tuple",
     "names_kept",
+    "state_replaced",
     # Rounding and magnitudes.
     "complex_in_another_order",
     "dropped_doubles_in_one_product",

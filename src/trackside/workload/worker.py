@@ -222,6 +222,7 @@ class _Worker:
             if request["idle"]:
                 if self._contract["state"]:
                     state.leaves(self._state)
+                    self._where_state_lies()
                 if paced:
                     bench.memory.synchronize()
                 continue
@@ -298,6 +299,9 @@ class _Worker:
         # One that was given another class is bent, and asking it would run that class's code.
         owners = [(f"in:{i}", *tree.storage_range(t)) for i, t in enumerate(inputs) if tree.is_tensor(t)]
         owners.append(("exchange memory", *self._arena.range))
+        if self._contract["state"]:
+            # What a call puts in the state's place, gradients or a longer cache, lies where it did not before.
+            self._state_ranges[:] = self._where_state_lies()
         shared = aliases(places, [*owners, *self._state_ranges])
         if "state" in shared.values():
             # The call may have freed that part of the state, gradients say, and been given the same memory.
