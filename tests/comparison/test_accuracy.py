@@ -195,3 +195,19 @@ def test_an_error_that_a_record_cannot_hold_is_shown_as_infinite(which: str) -> 
     compare_text._evidence(record, Console(file=out, width=200))
     assert "out[1]" in out.getvalue()
     assert "infinite" in out.getvalue()
+
+
+def test_a_channel_of_small_values_is_a_part_of_its_own_and_scattered_ones_are_none() -> None:
+    g = torch.Generator().manual_seed(3)
+    values = torch.randn(4, 25, 8, 8, generator=g, dtype=torch.float64).abs() + 1
+    scattered, channel, padded = (values.clone() for _ in range(3))
+    scattered.view(-1)[::50] = 1e-9
+    channel[:, 24] = 1e-9
+    padded[:, 24] = 0
+    assert not accuracy.has_small_part(values, 1e-6)
+    assert not accuracy.has_small_part(scattered, 1e-6)
+    assert not accuracy.has_small_part(padded, 1e-6)
+    assert accuracy.has_small_part(channel, 1e-6)
+    assert accuracy.has_small_part(channel.mT.contiguous(), 1e-6)
+    # A few numbers that are small are small change.
+    assert not accuracy.has_small_part(torch.tensor([[1.0, 1e-9], [2.0, 1e-9]]), 1e-6)

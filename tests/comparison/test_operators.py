@@ -120,3 +120,36 @@ def test_of_what_cannot_be_watched_nothing_is_known() -> None:
         raise RuntimeError("not under a mode")
 
     assert seen(fails) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "beyond"),
+    [
+        (lambda x: torch.linalg.inv(x * 2.0**70), True),
+        (lambda x: torch.linalg.solve(x * 2.0**70, x), True),
+        (lambda x: torch.linalg.svdvals(x * 2.0**70), True),
+        (lambda x: torch.linalg.inv(x), False),
+        (lambda x: x * 2.0**70, False),
+    ],
+)
+def test_solvers_scale_what_a_closed_form_would_multiply(call: Any, beyond: bool) -> None:
+    oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
+    oracle.answer((X,), 0)
+    assert oracle.squared is beyond
+
+
+@pytest.mark.parametrize(
+    ("call", "lost"),
+    [
+        (lambda x: torch.log(x).topk(3).indices, True),
+        (lambda x: torch.log(x).argmax(-1), True),
+        (lambda x: torch.log(x).sort().indices, True),
+        (lambda x: torch.log(x), False),
+        (lambda x: x.topk(3).indices, False),
+        (lambda x: torch.log(x.abs()).topk(3).indices, False),
+    ],
+)
+def test_what_is_no_number_has_no_order(call: Any, lost: bool) -> None:
+    oracle = Oracle(workload(lambda state, args: call(args[0])), "cpu")
+    oracle.answer((X,), 0)
+    assert oracle.ranked_nan is lost

@@ -264,12 +264,13 @@ def test_in_order_is_one_line_of_each_dimension_the_same_in_tensors_of_one_shape
     "inputs",
     [
         symmetric,
+        lambda seed: torch.stack([symmetric(seed), symmetric(seed + 1), symmetric(seed + 2)]),
         lambda seed: torch.relu(normal(seed, 16, 16)),
         lambda seed: normal(seed, 16, 16).sort(-1).values,
         lambda seed: torch.nn.functional.normalize(normal(seed, 16, 16), dim=-1),
         lambda seed: torch.softmax(normal(seed, 16, 16), -1),
     ],
-    ids=["symmetric", "zeros", "sorted", "unit-rows", "row-sums"],
+    ids=["symmetric", "batch-of-symmetric", "zeros", "sorted", "unit-rows", "row-sums"],
 )
 @pytest.mark.parametrize("kind", PROBES)
 def test_a_probe_keeps_the_structure_that_it_found(inputs: Any, kind: str) -> None:
@@ -285,6 +286,17 @@ def test_a_probe_keeps_the_structure_that_it_found(inputs: Any, kind: str) -> No
         assert torch.allclose(before.norm(dim=-1), after.norm(dim=-1))
     if "row sums" in structure_of(before):
         assert torch.allclose(before.sum(dim=-1), after.sum(dim=-1))
+
+
+def test_a_batch_of_covariances_keeps_its_eigenvalues_under_other_signs() -> None:
+    made = feeder(lambda seed: ((half := normal(seed, 5, 8, 8)) @ half.mT,))
+    base = made.draw(9, None)
+    bent = made.probe("signs", base, 4)
+    assert bent is not None
+    before, after = base.tensors[0], bent.tensors[0]
+    assert not torch.equal(before, after)
+    assert torch.equal(after, after.mT)
+    assert torch.allclose(torch.linalg.eigvalsh(before), torch.linalg.eigvalsh(after), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("inputs", [lambda x: torch.softmax(x, -1), torch.nn.functional.normalize])

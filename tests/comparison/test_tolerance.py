@@ -69,6 +69,20 @@ def test_small_values_set_to_zero_are_beyond_however_few_they_are() -> None:
     assert not within(zeroed, baseline, oracle)
 
 
+def test_small_values_that_make_up_a_part_of_their_own_get_no_step_of_the_large_ones() -> None:
+    g = torch.Generator().manual_seed(1)
+    oracle = torch.rand(50_000, generator=g, dtype=torch.float64) + 1
+    oracle[::50] *= 1e-7
+    known = bins(oracle.float(), oracle)
+    zeroed = bins(torch.where(oracle < 1e-3, 0.0, oracle).float(), oracle)
+    assert tolerance.exceeds(zeroed, tolerance.allow(known, "float32")) is None
+    assert tolerance.exceeds(zeroed, tolerance.allow(known, "float32", small_parts=True)) is not None
+    assert tolerance.exceeds(known, tolerance.allow(known, "float32", small_parts=True)) is None
+    below = tolerance.may_be_anything_below(known, "float32")
+    assert 1e-6 < below < 1e-4
+    assert tolerance.may_be_anything_below(bins((oracle + 1).float(), oracle + 1), "float32") == 0
+
+
 @pytest.mark.parametrize("wrong", [1e-3, math.pi, 1e30])
 def test_one_wrong_element_among_many_is_beyond(oracle: torch.Tensor, wrong: float) -> None:
     baseline = noisy(oracle, 2)

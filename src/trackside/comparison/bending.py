@@ -131,10 +131,9 @@ def bend(
         if domain in ("positive", "nonnegative") or rigid:
             return None
         if "symmetric" in structure:
-            row = torch.where(torch.rand(x.shape[0], generator=g, device=x.device) < 0.5, -1.0, 1.0).to(
-                x.dtype
-            )
-            return x * row[:, None] * row[None, :]
+            drawn = torch.rand(x.shape[:-1], generator=g, device=x.device)
+            row = torch.where(drawn < 0.5, -1.0, 1.0).to(x.dtype)
+            return x * row[..., :, None] * row[..., None, :]
         return torch.where(torch.rand(x.shape, generator=g, device=x.device) < 0.5, -x, x)
     if kind == "negative":
         # Who pads with zeros, or starts a maximum there, is right for rows with a positive value only.

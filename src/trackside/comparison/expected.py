@@ -38,6 +38,8 @@ class Expected:
         self._earlier: dict[int, list[sets.InputSet]] = {}
         self._answers: dict[tuple[int, int], Answer] = {}
         self._usual_seconds = 0.0
+        self._ranks_nan = False
+        """Whether the baseline ranks NaN on its own inputs too."""
 
     def _op_contract(self, request: dict[str, Any]) -> dict[str, Any]:
         self._oracle.changed_inputs = request["inputs"]
@@ -121,7 +123,10 @@ class Expected:
     def _run_oracle(self, set_id: int, inputs: Any, seed: int) -> Answer:
         """The oracle on these inputs in that set's place, after the calls that go before it."""
         began = time.monotonic()
+        self._oracle.ranked_nan = False
         answer: Answer = self._oracle.answer(inputs, seed, self._before(set_id))
+        if not self._sets[set_id].bent:
+            self._ranks_nan |= self._oracle.ranked_nan
         self._usual_seconds = max(self._usual_seconds, time.monotonic() - began)
         return answer
 
@@ -139,10 +144,10 @@ class Expected:
 
         And on the way: the root of what an operator squares in a wider type would not be in other code, nor
         need be what `run` itself makes of a product that was too large for its type. The latter is asked
-        about probes only, which come with a limit.
+        about probes only, which come with a limit. Nor is there an order of what a probe makes no number.
         """
         usual, limit, own = self._usual_seconds, request["seconds"], request["dtypes"]
-        self._oracle.squared = False
+        self._oracle.squared = self._oracle.ranked_nan = False
         with time_limit(allowed(limit, usual)) if limit else contextlib.nullcontext():
             answer = self._answer(request["set"], request["seed"])
             overflowed = bool(limit) and self._oracle.overflows(
@@ -151,7 +156,9 @@ class Expected:
         if limit:
             self._usual_seconds = usual
         finite = all(accuracy.is_finite(v, tree.DTYPES.get(own.get(p))) for p, v in answer.items())
-        return {"finite": finite and not (self._oracle.squared or overflowed), "leaves": len(answer)}
+        disordered = self._oracle.ranked_nan and not self._ranks_nan
+        lost = self._oracle.squared or overflowed or disordered
+        return {"finite": finite and not lost, "leaves": len(answer)}
 
     def _op_use_baseline_as_oracle(self, request: dict[str, Any]) -> dict[str, Any]:
         """For random operators: the baseline's own output under the same seed is what is expected."""

@@ -22,6 +22,7 @@ __all__ = [
     "makes_doubles",
     "narrows",
     "overflowed",
+    "ranks_nan",
     "squares_beyond_float32",
 ]
 
@@ -34,6 +35,29 @@ _ROOTS_OF_SQUARES = {
     torch.ops.aten.norm,
     torch.ops.aten._cdist_forward,
     torch.ops.aten._euclidean_dist,
+}
+# Those that scale before they multiply elements with each other, where a closed form does not: an adjugate,
+# normal equations.
+_SOLVERS = {
+    torch.ops.aten.linalg_inv_ex,
+    torch.ops.aten._linalg_solve_ex,
+    torch.ops.aten.linalg_lstsq,
+    torch.ops.aten.linalg_qr,
+    torch.ops.aten._linalg_svd,
+    torch.ops.aten._linalg_eigh,
+}
+# Operators whose answer is an order, or one end of it.
+_RANKING = {
+    torch.ops.aten.sort,
+    torch.ops.aten.argsort,
+    torch.ops.aten.topk,
+    torch.ops.aten.argmax,
+    torch.ops.aten.argmin,
+    torch.ops.aten.max,
+    torch.ops.aten.min,
+    torch.ops.aten.kthvalue,
+    torch.ops.aten.median,
+    torch.ops.aten.mode,
 }
 # Scores whose last place in float32 is an eighth: exponentials of them, a sum and its logarithm apart, are
 # off by as much.
@@ -175,14 +199,22 @@ def is_coarse(func: Any, args: Any) -> bool:
 
 
 def squares_beyond_float32(func: Any, args: Any) -> bool:
-    """Whether an operator takes the root of squares that are no float32."""
+    """Whether an operator takes the root of squares that are no float32, or solves with numbers so large."""
     packet = getattr(func, "overloadpacket", None)
     given = [value for value in args if isinstance(value, torch.Tensor) and value.numel()]
     hypotenuse = packet is torch.ops.aten.abs and given and given[0].is_complex()
-    if not hypotenuse and packet not in _ROOTS_OF_SQUARES:
+    if not hypotenuse and packet not in _ROOTS_OF_SQUARES | _SOLVERS:
         return False
     parts = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in given]
     return any(float(part.abs().max()) > _ROOT_OF_LARGEST for part in parts)
+
+
+def ranks_nan(func: Any, args: Any) -> bool:
+    """Whether an operator puts numbers in order of which some are none: any order is as right."""
+    if getattr(func, "overloadpacket", None) not in _RANKING:
+        return False
+    given = args[0]
+    return bool(isinstance(given, torch.Tensor) and given.is_floating_point() and given.isnan().any())
 
 
 def overflowed(func: Any, args: Any, made: Any) -> bool:

@@ -23,6 +23,7 @@ from trackside.comparison.operators import (
     makes_doubles,
     narrows,
     overflowed,
+    ranks_nan,
     squares_beyond_float32,
 )
 from trackside.comparison.rerounding import HALF_ULP, Reround, rerounded, settled_otherwise
@@ -62,6 +63,8 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether an operator squared what has no square in float32, and took the root again; or a derivative
         went through exponentials of numbers that float32 has no fractions of."""
         self._coarse = False
+        self.ranked_nan = False
+        """Whether an operator put numbers in order of which some were none."""
         self.flattened: int | None = None
         """How many numbers an operator made 0, 1 or -1 in float32 that were none; None: not counted."""
         self.order: Order | None = None
@@ -92,6 +95,7 @@ class _Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.widened = self.widened or (self._wide is None and makes_doubles(func, args, kwargs or {}))
         self.squared = self.squared or squares_beyond_float32(func, args)
         self._coarse = self._coarse or is_coarse(func, args)
+        self.ranked_nan = self.ranked_nan or ranks_nan(func, args)
         if self.arithmetic is not None:
             self.arithmetic = self.arithmetic.with_call(func, args, kwargs or {})
         if func is torch.ops.aten._softmax_backward_data.default:
@@ -176,7 +180,7 @@ class Oracle:
         self._order: Order | None = None
         self._overflowed: bool | None = None
         self._arithmetic: Arithmetic | None = None
-        self.widened = self.squared = False
+        self.widened = self.squared = self.ranked_nan = False
         self.changed_inputs: list[int] = []
         self.changed_state: list[str] = []
 
@@ -242,6 +246,7 @@ class Oracle:
             self._arithmetic = mode.arithmetic
             self.drew = self.drew or mode.drew
             self.widened, self.squared = self.widened or mode.widened, self.squared or mode.squared
+            self.ranked_nan = self.ranked_nan or mode.ranked_nan
             return output, wide
         finally:
             torch.set_default_dtype(before)

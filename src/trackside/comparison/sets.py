@@ -137,7 +137,7 @@ def structure_of(x: torch.Tensor) -> list[str]:
     if float((flat == 0).double().mean()) > 0.01:
         found.append("zeros")
     rows = x.detach().double()
-    if x.ndim == 2 and x.shape[0] == x.shape[1] and bool(torch.equal(rows, rows.T)):
+    if _is_square(x) and torch.equal(rows, rows.mT):
         found.append("symmetric")
     if x.ndim >= 1 and x.shape[-1] > 2:
         steps = rows.reshape(-1, x.shape[-1])[:4096].diff(dim=-1)
@@ -154,11 +154,16 @@ def structure_of(x: torch.Tensor) -> list[str]:
     return found
 
 
+def _is_square(x: torch.Tensor) -> bool:
+    """Whether it is a square matrix, or a batch of such."""
+    return x.ndim >= 2 and x.shape[-2] == x.shape[-1] > 1
+
+
 def _complex_structure(x: torch.Tensor) -> list[str]:
     """The same in one of complex numbers, seen as pairs; of one modulus they are unit rows."""
     x = tree.once(x.detach())
     found = ["complex", *(name for name in structure_of(reals(x)) if name != "symmetric")]
-    if x.ndim == 2 and x.shape[0] == x.shape[1] and bool(torch.equal(x, x.mH)):
+    if _is_square(x) and torch.equal(x, x.mH):
         found.append("symmetric")
     moduli = x.reshape(-1)[:_SAMPLE].abs().double()
     if moduli.numel() > 1 and float((moduli - moduli[0]).abs().max()) < 1e-3 * float(moduli[0]):

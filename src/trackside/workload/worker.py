@@ -300,7 +300,7 @@ class _Worker:
         owners = [(f"in:{i}", *tree.storage_range(t)) for i, t in enumerate(inputs) if tree.is_tensor(t)]
         owners.append(("exchange memory", *self._arena.range))
         if self._contract["state"]:
-            # What a call puts in the state's place, gradients or a longer cache, lies where it did not before.
+            # What a call puts in the state's place, gradients or a longer cache, lies somewhere else.
             self._state_ranges[:] = self._where_state_lies()
         shared = aliases(places, [*owners, *self._state_ranges])
         if "state" in shared.values():
