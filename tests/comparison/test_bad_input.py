@@ -147,6 +147,7 @@ _EAT = """
         ("raise ValueError('too large for my table')", "worker-survives"),
         ("os._exit(3)", "worker-survives"),
         ("return honest(x).double()", "output-structure"),
+        ("return honest(x) * 1.5", "holds-on-probes"),
     ],
 )
 def test_who_fails_on_a_probe_only_is_told_how_to_rule_such_inputs_out(

@@ -81,8 +81,13 @@ class _Look:
             self.rounded[key] = self.bench.ask("condition", (), draws=draws, **place, **noise)
         return self.rounded[key]
 
+    @property
+    def remedy(self) -> str:
+        """The way out of a probe for who is right on all inputs that there are."""
+        return f"; {NO_SUCH_INPUTS}" if self.sample is not None else ""
+
     def failed(self, check: str, detail: str, **evidence: Any) -> None:
-        self.bench.ledger.failed(check, f"{self.name}, {detail}", **evidence)
+        self.bench.ledger.failed(check, f"{self.name}, {detail}{self.remedy}", **evidence)
 
     def standard_leaf(self, path: str) -> dict[str, Any]:
         return next(f for f in self.standard.leaves if f["path"] == path)
@@ -125,8 +130,7 @@ def check_call(
         sample,
         finite_only,
     )
-    remedy = f"; {NO_SUCH_INPUTS}" if sample is not None else ""
-    _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs, remedy)
+    _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs, look.remedy)
     for fact, leaf in zip(call.leaves, bench.errors(call), strict=True):
         _check_leaf(look, fact, leaf)
     study.checked += 1
