@@ -106,6 +106,9 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
         per_step = len(products) / len(evidence.steps)
         if source is None or not loops or per_step < _FEWEST_PRODUCTS or source.carries(loops[0]):
             continue
+        own_rows = evidence.by_caller.get(line, products)
+        if not evidence.turns_in_a_step(line, loops[0].lineno, own_rows):
+            continue
         left, right = evidence.shape(products[0]), evidence.shape(products[0], 1)
         alike = all((evidence.shape(row), evidence.shape(row, 1)) == (left, right) for row in products)
         if not alike or len(left) not in (1, 2) or len(right) != 2:
