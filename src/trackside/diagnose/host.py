@@ -170,11 +170,11 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
         loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
         per_step = len(rows) / len(evidence.steps)
         grown = _grown(source, line) if source is not None else None
-        if source is None or not loops or grown is None:
+        if source is None or grown is None or not (loops or _outlives_call(source, line, grown)):
             continue
         # Where no optimizer tells steps, one turn of such a loop is what repeats.
         turn = evidence.step_line is None and per_step == 1
-        if per_step < _FEWEST_TURNS and not turn:
+        if not turn and (per_step < _FEWEST_TURNS or not loops):
             continue
         back = backward_of(evidence, rows)
         # One of them stays, the last, and of the derivatives as much as that one's.
@@ -185,7 +185,8 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
         if turn and cost < _WORTH * evidence.step_ns:
             continue
         runs = "once in every turn" if turn else f"{count(per_step)} times in a step"
-        used = _is_used_in(loops[0], source, line, grown)
+        # What outlives a call is kept for the next ones to read.
+        used = not loops or _is_used_in(loops[0], source, line, grown)
         yield Draft(
             title="A tensor grows by torch.cat in a loop, and is copied whole in each turn",
             line=line,
@@ -226,6 +227,32 @@ def _grown(source: Source, line: Line) -> str | None:
         ),
         None,
     )
+
+
+def _outlives_call(source: Source, line: Line, name: str) -> bool:
+    """Whether what grows on a line is there again in the next call: in an object, or taken and handed back."""
+    function = source.script.function_around(source.statement(line.line) or ast.Pass())
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    arguments = function.args
+    taken = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    if not name.isidentifier():
+        # Of an object or a container that the call did not make.
+        root = name.partition(".")[0].partition("[")[0]
+        made = {
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        return root not in made
+    handed_back = {
+        node.id
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Return) and statement.value is not None
+        for node in ast.walk(statement.value)
+        if isinstance(node, ast.Name)
+    }
+    return name in taken & handed_back
 
 
 def _is_used_in(loop: AnyLoop, source: Source, line: Line, name: str) -> bool:
