@@ -208,6 +208,11 @@ def _steps_in_window(found: Captured) -> float:
     return len(found.steps) * len(starts) / whole if whole else float(len(found.steps))
 
 
+_LONGER_OR_SHORTER = "let it run longer, or have short windows from the start: --seconds 0.1 --warmup 0"
+# So many steps of a program are enough for all windows of these lengths.
+_FEWER = ((8, "--warmup 1 --steps 2"), (5, "--warmup 1 --steps 1"))
+
+
 def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
     if not windows or found.window("A"):
         return
@@ -219,15 +224,31 @@ def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
             effect = (
                 "how far the program came in the untraced window is not known; times are those of tracing"
             )
+            remedy = None
         else:
             effect = "there is no trace that would tell how many steps the untraced window had"
-        found.missing.append(Trust(what="true step times", effect=effect, remedy=None))
+            remedy = f"{_LONGER_OR_SHORTER}; what other processes do is not watched"
+        found.missing.append(Trust(what="true step times", effect=effect, remedy=remedy))
     elif found.by_time or not any(one["ends_ns"] for one in windows.values()):
         found.missing.append(
             Trust(
                 what="steps",
                 effect="the program ended before a window was over, and so nothing is known of its steps",
-                remedy="let it run longer, or have short windows from the start: --seconds 0.1 --warmup 0",
+                remedy=_LONGER_OR_SHORTER,
+            )
+        )
+    elif found.traced is None:
+        steps = sum(len(one["ends_ns"]) for one in windows.values())
+        fewer = next((asked for most, asked in _FEWER if steps >= most), None)
+        least, asked = _FEWER[-1]
+        found.missing.append(
+            Trust(
+                what="true step times",
+                effect=f"the program ended after {steps} step{'s' if steps != 1 else ''}, before enough steps were "
+                "seen: none was traced",
+                remedy=f"let it run more steps, or ask for fewer: {fewer}"
+                if fewer is not None
+                else f"let it run {least} steps or more, with {asked}",
             )
         )
     else:
