@@ -20,6 +20,8 @@ from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
 from trackside.trace.edits import Edit
+from trackside.trace.model import Kind
+from trackside.trace.timeline import main_thread, outermost
 
 __all__: list[str] = []
 
@@ -49,7 +51,7 @@ _CALL_NS = 2_000.0
     "python-loop",
     "host",
     item="pytorch.python-loops",
-    yields_to=("cat-in-loop", "scalar-reads", "looped-products"),
+    yields_to=("cat-in-loop", "scalar-reads", "scalar-writes", "looped-products"),
 )
 def python_loop(evidence: Evidence) -> Iterator[Draft]:
     """A loop in Python over slices of a tensor, each turn with small operators of its own."""
@@ -297,6 +299,66 @@ def scalar_reads(evidence: Evidence) -> Iterator[Draft]:
             edits=evidence.without(gone, python=0.85 if only_reads else 0.2),
             confidence="high" if only_reads else "medium",
         )
+
+
+_WRITES = frozenset({"aten::copy_", "aten::fill_"})
+# A number of Python's is made a tensor of its own first.
+_MADE_FOR_WRITES = frozenset({"aten::lift_fresh", "aten::to", "aten::empty", "aten::scalar_tensor"})
+# What of it is left where a list is turned into a tensor at once.
+_LISTED = 0.05
+
+
+@rule("scalar-writes", "host", item="pytorch.python-loops", on="host")
+def scalar_writes(evidence: Evidence) -> Iterator[Draft]:
+    """Numbers that are written into a tensor one at a time, in the loop or where batches are put together."""
+    trace = evidence.trace
+    rows = np.intersect1d(outermost(trace, trace.of(Kind.OP)), evidence.ops())
+    by_line: dict[Line, list[int]] = {}
+    for row in rows[(trace.lane[rows] == main_thread(trace)) & ~evidence.in_backward[rows]].tolist():
+        if (line := evidence.places.caller(row)) is not None:
+            by_line.setdefault(line, []).append(row)
+    for line, own in by_line.items():
+        writes = [row for row in own if _writes_one(evidence, row)]
+        per_step = len(writes) / len(evidence.steps)
+        source = evidence.source(line)
+        loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
+        if source is None or not loops or per_step < _FEWEST_TURNS or source.carries(loops[0]):
+            continue
+        others = {evidence.name(row) for row in np.setdiff1d(own, writes).tolist()}
+        # What is computed on the line has to be written somewhere.
+        if not others <= VIEWS | _MADE_FOR_WRITES or not _stores_by_index(source, line):
+            continue
+        lines = {line, Line(line.file, loops[0].lineno)}
+        cost = evidence.cost(own) + evidence.python_ns(lines)
+        if cost < _WORTH * evidence.step_ns:
+            continue
+        yield Draft(
+            title="Numbers are written into a tensor one at a time",
+            line=line,
+            evidence=[
+                f"This line writes {count(per_step)} single numbers into tensors in a step.",
+                f"That takes {duration(cost)} of a step of {duration(evidence.step_ns)} "
+                f"({percent(cost / evidence.step_ns)}).",
+            ],
+            fix="Keep the numbers in a list and make the tensor of it at once with torch.tensor(…); rows of "
+            "unlike lengths go together with torch.nn.utils.rnn.pad_sequence(…, batch_first=True).",
+            edits=[*evidence.shrunk(own, _LISTED), *evidence.python_shrunk(lines, 2 * _LISTED)],
+            least=[*evidence.shrunk(own, 4 * _LISTED), *evidence.python_shrunk(lines, 8 * _LISTED)],
+            confidence="high",
+        )
+
+
+def _writes_one(evidence: Evidence, row: int) -> bool:
+    """Whether an operator writes a single number where another tensor has its place for it."""
+    given = evidence.inputs(row)
+    return evidence.name(row) in _WRITES and given.types[:1] not in ((), ("",)) and given.shapes[0] == ()
+
+
+def _stores_by_index(source: Source, line: Line) -> bool:
+    return any(
+        isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        for node in source.nodes_on(line.line)
+    )
 
 
 @rule("built-in-over-tensor", "host", item="pytorch.python-loops", on="host")
