@@ -143,7 +143,10 @@ def _at_once(
             continue
         work = sum(_work_ns(evidence, row, element_ns) for row in group)
         edits += evidence.shrunk(group, min(1.0, 1 / turns + work / costs))
-    return [*edits, *evidence.python_shrunk(lines, min(1.0, 2 / turns))]
+    edits += evidence.python_shrunk(lines, min(1.0, 2 / turns))
+    # Between derivatives it is autograd that goes from one to the next, on the line that asked for them all.
+    asking = {line for row in back if (line := evidence.places.caller(row)) is not None}
+    return [*edits, *evidence.python_shrunk(asking - lines, min(1.0, 2 / turns), set(back))]
 
 
 def _is_light(name: str) -> bool:
