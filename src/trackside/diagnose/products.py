@@ -301,6 +301,52 @@ def _repeat(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None
     )
 
 
+@pattern(
+    "masked-elements",
+    "arithmetic",
+    item="pytorch.cheaper-operators",
+    title="A mask picks elements, and puts them back where they were",
+    fix="Compute on the whole tensor and choose: torch.where(mask, new, old). Nothing is searched for, "
+    "gathered and scattered, in the derivative neither.",
+    said="Elements are picked by a mask, changed and put back, of",
+)
+def _masked(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """Elements that a mask picks, that are changed one by one and put back where they were."""
+    whole = evidence.shape(rows[place])
+    if evidence.name(rows[place]) != "aten::index" or numel(whole) < FEWEST_ELEMENTS:
+        return None
+    if not _is_searched(evidence, rows[place]):
+        return None
+    changed = 0
+    for end in range(place + 1, min(place + 7, len(rows))):
+        shapes = evidence.inputs(rows[end]).shapes
+        if evidence.name(rows[end]) == "aten::index_put_":
+            picked = evidence.shape(rows[end], 2)
+            # What is picked row by row is no longer than it is to be computed on.
+            if shapes[:1] != (whole,) or len(picked) != 1 or not _is_searched(evidence, rows[end]):
+                return None
+            kind, part = evidence.type(rows[place]), picked[0] / numel(whole)
+            factors = " * 1.5" * max(1, changed)
+            return Match(
+                rows=tuple(rows[place : end + 1]),
+                tensors=(tensor_text(whole, kind),),
+                old=f"torch.zeros_like(a).index_put((m,), a[m]{factors})",
+                new=f"torch.where(m, a{factors}, torch.zeros_like(a))",
+                setup=f"m = torch.rand({tuple(whole)}) < {part:.3f}",
+            )
+        name = short_names(evidence, rows[end : end + 1])[0]
+        if name in POINTWISE and shapes and len(shapes[0]) == 1:
+            changed += 1
+        elif name not in ("bitwise_not", "logical_not"):
+            return None
+    return None
+
+
+def _is_searched(evidence: Evidence, row: int) -> bool:
+    """Whether an index is a mask, in which the elements that are meant have to be found first."""
+    return any(evidence.name(inner) == "aten::nonzero" for inner in evidence.closure([row]).tolist())
+
+
 def _repeats(values: Sequence[str]) -> tuple[int, ...]:
     text = next((value for value in values if value.startswith("[")), "")
     return tuple(int(part) for part in text.strip("[]").split(",") if part.strip().isdigit())
