@@ -151,7 +151,7 @@ def test_a_loop_done_at_once_leaves_autograd_less_to_go_through(
 ) -> None:
     (tmp_path / "turns.py").write_text(TURNS)
     evidence = evidence_of(tmp_path / "turns.py")
-    # A derivative begins when autograd has come to it from the one before: of fewer there are fewer such times.
+    # A derivative begins when autograd has come to it from the one before.
     shorter = [
         int(evidence.traced.row[task])
         for draft in python_loop(evidence)

@@ -257,8 +257,8 @@ def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
         return
     forward = [row for row in rows if not evidence.in_backward[row]] or rows
     # One step's products as they come: autocast is entered once for all, and a small one gains nothing.
-    several = [_matrices(evidence, row) for row in forward[: max(1, len(forward) // len(evidence.steps))]]
-    several = [pair for pair in several if len(pair) == 2][:_MOST_CAST]
+    once = forward[: max(1, len(forward) // len(evidence.steps))]
+    several = [pair for row in once if len(pair := _matrices(evidence, row)) == 2][:_MOST_CAST]
     if not several:
         return
     a, b = max(several, key=_operations)

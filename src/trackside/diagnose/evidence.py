@@ -385,8 +385,8 @@ class Evidence:
     def turns_in_a_step(self, line: Line, head: int, rows: Iterable[int]) -> bool:
         """Whether a loop goes round within a step, and is not the one that goes from step to step.
 
-        Of layers that follow each other in a model the program has one line, like that of a loop's turns. Where
-        an optimizer steps, `beside` leaves out the loop of steps; without one it is told by what ran.
+        Of layers that follow each other in a model the program has one line, like that of a loop's turns.
+        Where an optimizer steps, `beside` leaves out the loop of steps; without one it is told by what ran.
 
         Args:
             line: in the loop.

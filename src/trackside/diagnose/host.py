@@ -235,7 +235,7 @@ def _grown(source: Source, line: Line) -> str | None:
 
 
 def _outlives_call(source: Source, line: Line, name: str) -> bool:
-    """Whether what grows on a line is there again in the next call: in an object, or taken and handed back."""
+    """Whether what grows on a line is there in the next call: in an object, or taken and handed back."""
     function = source.script.function_around(source.statement(line.line) or ast.Pass())
     if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
