@@ -116,6 +116,10 @@ def _inverse(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
     return None
 
 
+# Of the operations that there are now.
+_MUCH_FEWER = 0.8
+
+
 @rule("chain-order", "arithmetic", item="pytorch.cheaper-operators")
 def chain_order(evidence: Evidence) -> Iterator[Draft]:
     """Three matrices multiplied in the order that takes more operations."""
@@ -165,11 +169,43 @@ def _chain(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
     width = third[1] if len(third) == 2 else 1
     now = numel(first) * second[1] + numel(left) * width
     then = numel(second) * width + numel(first) * width
-    if then > 0.8 * now:
+    if then > _MUCH_FEWER * now:
         return None
     kind = evidence.type(rows[place])
     tensors = tuple(tensor_text(shape, kind) for shape in (first, second, third))
     return Match((rows[place], rows[place + 1]), tensors, "(a @ b) @ c", "a @ (b @ c)")
+
+
+@pattern(
+    "einsum-order",
+    "arithmetic",
+    item="pytorch.cheaper-operators",
+    title="An einsum multiplies its factors in the expensive order",
+    fix="Call einsum for the last two factors first, and with the first for what that gave; or install "
+    "opt_einsum, with which torch.einsum finds the order by itself.",
+    said="An einsum of three factors takes them from the left, the first product over",
+)
+def _einsum(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """An einsum of three matrices from the left, where beginning with the last takes fewer operations."""
+    if evidence.name(rows[place]) != "aten::einsum":
+        return None
+    inner = [row for row in evidence.closure([rows[place]]).tolist() if evidence.name(row) == "aten::bmm"]
+    if len(inner) != 2:
+        return None
+    first, second = evidence.shape(inner[0]), evidence.shape(inner[0], 1)
+    whole, third = evidence.shape(inner[1]), evidence.shape(inner[1], 1)
+    if any(len(shape) != 3 or shape[0] != 1 for shape in (first, second, whole, third)):
+        return None
+    # What the first product gave is the second's left factor as it is.
+    if whole != (1, first[1], second[2]):
+        return None
+    now = numel(first) * second[2] + numel(whole) * third[2]
+    then = numel(second) * third[2] + numel(first) * third[2]
+    if then > _MUCH_FEWER * now:
+        return None
+    kind = evidence.type(inner[0])
+    tensors = tuple(tensor_text(shape[1:], kind) for shape in (first, second, third))
+    return Match((inner[0], rows[place]), tensors, "(a @ b) @ c", "a @ (b @ c)")
 
 
 @pattern(
