@@ -166,6 +166,16 @@ def test_with_json_the_programs_output_goes_to_stderr_and_a_program_without_torc
     assert any("cProfile" in (row["remedy"] or "") for row in record["trust"])
 
 
+def test_a_program_that_fails_before_it_imports_torch_is_sent_to_no_other_profiler(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import torch\ndef f(:\n")
+    with start(tmp_path, "--json", "broken.py") as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "SyntaxError" in err
+    told = {row["what"]: row["remedy"] for row in json.loads(out)["trust"]}
+    assert told["torch"] is None
+
+
 def test_a_result_that_nobody_reads_does_not_keep_the_device(tmp_path: Path) -> None:
     (tmp_path / "hello.py").write_text("print('hello')\n")
     with start(tmp_path, "--json", "hello.py", "x" * 5000) as process:

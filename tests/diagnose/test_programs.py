@@ -13,8 +13,10 @@ from tests.diagnose.conftest import PROGRAMS, problems
 from trackside.diagnose.diagnosis import LEAST_GAIN, Diagnosis, all_rules, diagnose
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.expressions import _softmax
+from trackside.diagnose.host import python_loop
 from trackside.diagnose.patterns import short_names
 from trackside.handbook.items import items
+from trackside.trace.edits import ShrinkGaps
 
 BROKEN = sorted(PROGRAMS.glob("*_broken.py"))
 CLEAN = sorted(PROGRAMS.glob("clean_*.py"))
@@ -129,6 +131,35 @@ class _Renamed(ast.NodeTransformer):
         # What torch calls by its name keeps it.
         self._kept |= {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
         return self.generic_visit(node)
+
+
+TURNS = """
+import torch
+scale = torch.nn.Parameter(torch.ones(64))
+optimizer = torch.optim.SGD([scale], lr=0.01)
+frames = torch.randn(48, 32, 64)
+for _ in range(22):
+    optimizer.zero_grad()
+    loss = torch.stack([torch.tanh(frame * scale) for frame in frames]).sum()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_loop_done_at_once_leaves_autograd_less_to_go_through(
+    evidence_of: Gathered, tmp_path: Path
+) -> None:
+    (tmp_path / "turns.py").write_text(TURNS)
+    evidence = evidence_of(tmp_path / "turns.py")
+    # A derivative begins when autograd has come to it from the one before.
+    shorter = [
+        int(evidence.traced.row[task])
+        for draft in python_loop(evidence)
+        for edit in draft.edits
+        if isinstance(edit, ShrinkGaps)
+        for task in edit.tasks
+    ]
+    assert any(evidence.in_backward[row] for row in shorter)
 
 
 @pytest.mark.slow

@@ -294,6 +294,32 @@ def test_a_folder_in_which_parts_are_missing_or_damaged_says_which(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("steps", "remedy"),
+    [
+        (9, "let it run more steps, or ask for fewer: --warmup 1 --steps 2"),
+        (6, "let it run more steps, or ask for fewer: --warmup 1 --steps 1"),
+        (2, "let it run 5 steps or more, with --warmup 1 --steps 1"),
+    ],
+)
+def test_a_program_of_few_steps_is_told_how_many_are_enough(tmp_path: Path, steps: int, remedy: str) -> None:
+    window = {"began_ns": 0, "ends_ns": [10**6 * (one + 1) for one in range(steps)], "closed_ns": None}
+    (tmp_path / "windows.json").write_text(
+        json.dumps({"by": "steps", "windows": [{"stage": "warm", **window}]})
+    )
+    (told,) = read_capture(tmp_path).missing
+    assert f"after {steps} steps" in told.effect
+    assert told.remedy == remedy
+
+
+def test_a_program_that_ended_before_it_was_traced_by_the_clock_is_told_how_to_be(tmp_path: Path) -> None:
+    window = {"began_ns": 0, "ends_ns": [], "closed_ns": 3 * 10**8, "progress": []}
+    windows = [{"stage": stage, **window} for stage in ("warm", "A")]
+    (tmp_path / "windows.json").write_text(json.dumps({"by": "time", "windows": windows}))
+    (told,) = read_capture(tmp_path).missing
+    assert "--seconds 0.1 --warmup 0" in (told.remedy or "")
+
+
+@pytest.mark.parametrize(
     ("file", "own"),
     [
         ("/home/me/train.py", True),

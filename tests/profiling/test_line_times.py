@@ -125,6 +125,16 @@ def test_self_time_is_the_innermost_lines_and_inclusive_time_also_the_callers() 
     assert inclusive[Line("a.py", 21)] == 80
 
 
+def test_what_began_before_a_moment_can_be_left_out_as_long_as_nothing_was_muted() -> None:
+    spans = line_spans(log(*NESTED), since_ns=220)
+    assert {line: ns for line, ns in times_of(spans).items() if ns} == {3: 50, 21: 80, 4: 50}
+    assert lines_at(spans, 219, 220, 320) == [None, 21, 3]
+    muted = (Mute(900, MAIN, 2, 1),)
+    assert times_of(line_spans(log(*NESTED, mutes=muted), since_ns=220)) == times_of(
+        line_spans(log(*NESTED, mutes=muted))
+    )
+
+
 def test_recursion_counts_once_in_inclusive_time() -> None:
     deep = 5
     down = [(100 + 10 * n, HELPER, number) for n in range(deep) for number in (call(20), 21)]

@@ -5,11 +5,17 @@ import os
 import statistics
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from trackside.profiling.captured import _lines_alone
+from trackside.profiling.line_events import CodePlace, Costs, LineEvents, ThreadStart
+from trackside.profiling.line_stacks import Line
+from trackside.profiling.line_times import self_times
 
 # Lines that tracing stretches by half, to twice their time, and not at all. Timers of its own say what each
 # takes, in every step; the steps that nothing traced are the ones to believe.
@@ -72,6 +78,30 @@ def shares(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
     asked = next(row["cpu_ms"] for row in record["lines"] if row["text"].strip() == "loss.backward()")
     found["backward"] = (derivatives + asked) / record["step_ms"]
     return found, {name: statistics.median(taken[name]) / step for name in found}
+
+
+def test_the_first_step_with_lines_in_which_the_log_is_made_ready_is_no_lines_time() -> None:
+    # Two lines of 100 ns each; in the first step Python makes the code ready, on the second of them.
+    times = [0, 100, 5000, 5100, 5200, 5300]
+    log = LineEvents(
+        start_ns=0,
+        stop_ns=5400,
+        times=array("q", times),
+        threads=array("q", [0] * 6),
+        codes=array("q", [0] * 6),
+        numbers=array("q", [2, 3] * 3),
+        places=(CodePlace("train.py", "main", 1),),
+        thread_starts=(ThreadStart(7, "main", ((0, 2),)),),
+        costs=Costs(plain_line_ns=0.0),
+    )
+    steps = {"L": {"ends_ns": [5000, 5200, 5400]}, "B": {"ends_ns": [6000, 7000]}}
+    spans, turns = _lines_alone(log.to_document(), steps)
+    assert self_times(spans) == {Line("train.py", 2): 200, Line("train.py", 3): 200}
+    assert turns == 1.0
+    # Of two steps there is none to spare.
+    fewer, turns = _lines_alone(log.to_document(), steps | {"L": {"ends_ns": [5000, 5400]}})
+    assert self_times(fewer)[Line("train.py", 3)] == 4900 + 200
+    assert turns == 1.0
 
 
 @pytest.mark.slow

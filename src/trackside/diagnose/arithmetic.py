@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -36,6 +35,8 @@ _LOOPED = frozenset({"aten::matmul", "aten::mm", "aten::linear"})
 _FEWEST_PRODUCTS = 8
 # A product is small with so many multiplications on a processor, or so much time on a device.
 _SMALL_WORK, _SMALL_NS = 1 << 22, 20_000
+# Products that are timed under one autocast: with more of them entering it no longer counts.
+_MOST_CAST = 16
 # Half of the bytes, where nothing was timed.
 _USUAL_SINGLE = Ratio(0.5, 0.5)
 
@@ -105,6 +106,9 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
         loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
         per_step = len(products) / len(evidence.steps)
         if source is None or not loops or per_step < _FEWEST_PRODUCTS or source.carries(loops[0]):
+            continue
+        own_rows = evidence.by_caller.get(line, products)
+        if not evidence.turns_in_a_step(line, loops[0].lineno, own_rows):
             continue
         left, right = evidence.shape(products[0]), evidence.shape(products[0], 1)
         alike = all((evidence.shape(row), evidence.shape(row, 1)) == (left, right) for row in products)
@@ -251,13 +255,20 @@ def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
     cost = evidence.cost(rows)
     if cost < 0.2 * evidence.step_ns or evidence.workbench is None:
         return
-    sizes = Counter(_matrices(evidence, row) for row in rows)
-    shapes = max(sizes, key=lambda one: sizes[one] * _operations(one))
-    if len(shapes) < 2:
+    forward = [row for row in rows if not evidence.in_backward[row]] or rows
+    # One step's products as they come: autocast is entered once for all, and a small one gains nothing.
+    once = forward[: max(1, len(forward) // len(evidence.steps))]
+    several = [pair for row in once if len(pair := _matrices(evidence, row)) == 2][:_MOST_CAST]
+    if not several:
         return
-    a, b = shapes
-    setup = f"torch.set_grad_enabled(False); a, b = torch.rand({a}), torch.rand({b}); c = b.bfloat16()"
-    measured = evidence.workbench.ratio(setup, "a @ b", "a.bfloat16() @ c")
+    a, b = max(several, key=_operations)
+    made = ", ".join(f"(torch.rand({one}), torch.rand({other}))" for one, other in several)
+    turns = "for a, b in pairs: a @ b"
+    measured = evidence.workbench.ratio(
+        f"torch.set_grad_enabled(False); pairs = [{made}]",
+        turns,
+        f"with torch.autocast('cpu', dtype=torch.bfloat16):\n    {turns}",
+    )
     if measured is None or measured.host > 0.75:
         return
     ratio = measured.host
@@ -270,8 +281,9 @@ def bfloat16_products(evidence: Evidence) -> Iterator[Draft]:
         evidence=[
             f"Products in float32 take {duration(cost)} of a step of {duration(evidence.step_ns)} "
             f"({percent(cost / evidence.step_ns)}).",
-            f"A product of {shape_text(a)} with {shape_text(b)} was measured here to take "
-            f"{percent(ratio)} of that time in bfloat16, the conversion of its input included.",
+            f"{many(len(several), 'product')} of a step, the largest of {shape_text(a)} with "
+            f"{shape_text(b)}, took {percent(ratio)} of the time here under autocast in bfloat16, "
+            "conversions included.",
         ],
         fix="Run the forward pass under torch.autocast('cpu', dtype=torch.bfloat16), and compare the loss "
         "with float32's.",

@@ -382,6 +382,28 @@ class Evidence:
         step = self.step_line
         return step.line if step is not None and step.file == line.file else None
 
+    def turns_in_a_step(self, line: Line, head: int, rows: Iterable[int]) -> bool:
+        """Whether a loop goes round within a step, and is not the one that goes from step to step.
+
+        Of layers that follow each other in a model the program has one line, like that of a loop's turns.
+        Where an optimizer steps, `beside` leaves out the loop of steps; without one it is told by what ran.
+
+        Args:
+            line: in the loop.
+            head: the line on which the loop begins.
+            rows: operators of that line.
+        """
+        rows = list(rows)
+        if self.step_line is not None:
+            return True
+        above = Line(line.file, head)
+        if above != line:
+            seen = sum(any(part.line == above for part in self.places.gaps.get(row, ())) for row in rows)
+            if seen:
+                return seen > len(self.steps)
+        # A step that is nothing but the turn of a loop has no operator beside those of its line.
+        return len(self.by_caller.get(line, ())) < len(self.forward_ops)
+
     @cached_property
     def lines(self) -> list[Line]:
         """Lines that ran in the steps, by the log."""

@@ -20,6 +20,8 @@ from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
 from trackside.trace.edits import Edit
+from trackside.trace.model import Kind
+from trackside.trace.timeline import main_thread, outermost
 
 __all__: list[str] = []
 
@@ -49,7 +51,7 @@ _CALL_NS = 2_000.0
     "python-loop",
     "host",
     item="pytorch.python-loops",
-    yields_to=("cat-in-loop", "scalar-reads", "looped-products"),
+    yields_to=("cat-in-loop", "scalar-reads", "scalar-writes", "looped-products"),
 )
 def python_loop(evidence: Evidence) -> Iterator[Draft]:
     """A loop in Python over slices of a tensor, each turn with small operators of its own."""
@@ -141,7 +143,10 @@ def _at_once(
             continue
         work = sum(_work_ns(evidence, row, element_ns) for row in group)
         edits += evidence.shrunk(group, min(1.0, 1 / turns + work / costs))
-    return [*edits, *evidence.python_shrunk(lines, min(1.0, 2 / turns))]
+    edits += evidence.python_shrunk(lines, min(1.0, 2 / turns))
+    # Between derivatives it is autograd that goes from one to the next, on the line that asked for them all.
+    asking = {line for row in back if (line := evidence.places.caller(row)) is not None}
+    return [*edits, *evidence.python_shrunk(asking - lines, min(1.0, 2 / turns), set(back))]
 
 
 def _is_light(name: str) -> bool:
@@ -170,11 +175,11 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
         loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
         per_step = len(rows) / len(evidence.steps)
         grown = _grown(source, line) if source is not None else None
-        if source is None or not loops or grown is None:
+        if source is None or grown is None or not (loops or _outlives_call(source, line, grown)):
             continue
         # Where no optimizer tells steps, one turn of such a loop is what repeats.
         turn = evidence.step_line is None and per_step == 1
-        if per_step < _FEWEST_TURNS and not turn:
+        if not turn and (per_step < _FEWEST_TURNS or not loops):
             continue
         back = backward_of(evidence, rows)
         # One of them stays, the last, and of the derivatives as much as that one's.
@@ -185,7 +190,8 @@ def cat_in_loop(evidence: Evidence) -> Iterator[Draft]:
         if turn and cost < _WORTH * evidence.step_ns:
             continue
         runs = "once in every turn" if turn else f"{count(per_step)} times in a step"
-        used = _is_used_in(loops[0], source, line, grown)
+        # What outlives a call is kept for the next ones to read.
+        used = not loops or _is_used_in(loops[0], source, line, grown)
         yield Draft(
             title="A tensor grows by torch.cat in a loop, and is copied whole in each turn",
             line=line,
@@ -226,6 +232,32 @@ def _grown(source: Source, line: Line) -> str | None:
         ),
         None,
     )
+
+
+def _outlives_call(source: Source, line: Line, name: str) -> bool:
+    """Whether what grows on a line is there in the next call: in an object, or taken and handed back."""
+    function = source.script.function_around(source.statement(line.line) or ast.Pass())
+    if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    arguments = function.args
+    taken = {one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    if not name.isidentifier():
+        # Of an object or a container that the call did not make.
+        root = name.partition(".")[0].partition("[")[0]
+        made = {
+            node.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
+        return root not in made
+    handed_back = {
+        node.id
+        for statement in ast.walk(function)
+        if isinstance(statement, ast.Return) and statement.value is not None
+        for node in ast.walk(statement.value)
+        if isinstance(node, ast.Name)
+    }
+    return name in taken & handed_back
 
 
 def _is_used_in(loop: AnyLoop, source: Source, line: Line, name: str) -> bool:
@@ -270,6 +302,66 @@ def scalar_reads(evidence: Evidence) -> Iterator[Draft]:
             edits=evidence.without(gone, python=0.85 if only_reads else 0.2),
             confidence="high" if only_reads else "medium",
         )
+
+
+_WRITES = frozenset({"aten::copy_", "aten::fill_"})
+# A number of Python's is made a tensor of its own first.
+_MADE_FOR_WRITES = frozenset({"aten::lift_fresh", "aten::to", "aten::empty", "aten::scalar_tensor"})
+# What of it is left where a list is turned into a tensor at once.
+_LISTED = 0.05
+
+
+@rule("scalar-writes", "host", item="pytorch.python-loops", on="host")
+def scalar_writes(evidence: Evidence) -> Iterator[Draft]:
+    """Numbers that are written into a tensor one at a time, in the loop or where batches are put together."""
+    trace = evidence.trace
+    rows = np.intersect1d(outermost(trace, trace.of(Kind.OP)), evidence.ops())
+    by_line: dict[Line, list[int]] = {}
+    for row in rows[(trace.lane[rows] == main_thread(trace)) & ~evidence.in_backward[rows]].tolist():
+        if (line := evidence.places.caller(row)) is not None:
+            by_line.setdefault(line, []).append(row)
+    for line, own in by_line.items():
+        writes = [row for row in own if _writes_one(evidence, row)]
+        per_step = len(writes) / len(evidence.steps)
+        source = evidence.source(line)
+        loops = source.loops(line.line, evidence.beside(line)) if source is not None else []
+        if source is None or not loops or per_step < _FEWEST_TURNS or source.carries(loops[0]):
+            continue
+        others = {evidence.name(row) for row in np.setdiff1d(own, writes).tolist()}
+        # What is computed on the line has to be written somewhere.
+        if not others <= VIEWS | _MADE_FOR_WRITES or not _stores_by_index(source, line):
+            continue
+        lines = {line, Line(line.file, loops[0].lineno)}
+        cost = evidence.cost(own) + evidence.python_ns(lines)
+        if cost < _WORTH * evidence.step_ns:
+            continue
+        yield Draft(
+            title="Numbers are written into a tensor one at a time",
+            line=line,
+            evidence=[
+                f"This line writes {count(per_step)} single numbers into tensors in a step.",
+                f"That takes {duration(cost)} of a step of {duration(evidence.step_ns)} "
+                f"({percent(cost / evidence.step_ns)}).",
+            ],
+            fix="Keep the numbers in a list and make the tensor of it at once with torch.tensor(…); rows of "
+            "unlike lengths go together with torch.nn.utils.rnn.pad_sequence(…, batch_first=True).",
+            edits=[*evidence.shrunk(own, _LISTED), *evidence.python_shrunk(lines, 2 * _LISTED)],
+            least=[*evidence.shrunk(own, 4 * _LISTED), *evidence.python_shrunk(lines, 8 * _LISTED)],
+            confidence="high",
+        )
+
+
+def _writes_one(evidence: Evidence, row: int) -> bool:
+    """Whether an operator writes a single number where another tensor has its place for it."""
+    given = evidence.inputs(row)
+    return evidence.name(row) in _WRITES and given.types[:1] not in ((), ("",)) and given.shapes[0] == ()
+
+
+def _stores_by_index(source: Source, line: Line) -> bool:
+    return any(
+        isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        for node in source.nodes_on(line.line)
+    )
 
 
 @rule("built-in-over-tensor", "host", item="pytorch.python-loops", on="host")

@@ -116,6 +116,10 @@ def _inverse(evidence: Evidence, rows: Sequence[int], place: int) -> Match | Non
     return None
 
 
+# Of the operations that there are now.
+_MUCH_FEWER = 0.8
+
+
 @rule("chain-order", "arithmetic", item="pytorch.cheaper-operators")
 def chain_order(evidence: Evidence) -> Iterator[Draft]:
     """Three matrices multiplied in the order that takes more operations."""
@@ -165,11 +169,43 @@ def _chain(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
     width = third[1] if len(third) == 2 else 1
     now = numel(first) * second[1] + numel(left) * width
     then = numel(second) * width + numel(first) * width
-    if then > 0.8 * now:
+    if then > _MUCH_FEWER * now:
         return None
     kind = evidence.type(rows[place])
     tensors = tuple(tensor_text(shape, kind) for shape in (first, second, third))
     return Match((rows[place], rows[place + 1]), tensors, "(a @ b) @ c", "a @ (b @ c)")
+
+
+@pattern(
+    "einsum-order",
+    "arithmetic",
+    item="pytorch.cheaper-operators",
+    title="An einsum multiplies its factors in the expensive order",
+    fix="Call einsum for the last two factors first, and with the first for what that gave; or install "
+    "opt_einsum, with which torch.einsum finds the order by itself.",
+    said="An einsum of three factors takes them from the left, the first product over",
+)
+def _einsum(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """An einsum of three matrices from the left, where beginning with the last takes fewer operations."""
+    if evidence.name(rows[place]) != "aten::einsum":
+        return None
+    inner = [row for row in evidence.closure([rows[place]]).tolist() if evidence.name(row) == "aten::bmm"]
+    if len(inner) != 2:
+        return None
+    first, second = evidence.shape(inner[0]), evidence.shape(inner[0], 1)
+    whole, third = evidence.shape(inner[1]), evidence.shape(inner[1], 1)
+    if any(len(shape) != 3 or shape[0] != 1 for shape in (first, second, whole, third)):
+        return None
+    # What the first product gave is the second's left factor as it is.
+    if whole != (1, first[1], second[2]):
+        return None
+    now = numel(first) * second[2] + numel(whole) * third[2]
+    then = numel(second) * third[2] + numel(first) * third[2]
+    if then > _MUCH_FEWER * now:
+        return None
+    kind = evidence.type(inner[0])
+    tensors = tuple(tensor_text(shape[1:], kind) for shape in (first, second, third))
+    return Match((inner[0], rows[place]), tensors, "(a @ b) @ c", "a @ (b @ c)")
 
 
 @pattern(
@@ -299,6 +335,52 @@ def _repeat(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None
         old=f"a.repeat({', '.join(map(str, repeats))}) * b",
         new="a * b",
     )
+
+
+@pattern(
+    "masked-elements",
+    "arithmetic",
+    item="pytorch.cheaper-operators",
+    title="A mask picks elements, and puts them back where they were",
+    fix="Compute on the whole tensor and choose: torch.where(mask, new, old). Nothing is searched for, "
+    "gathered and scattered, in the derivative neither.",
+    said="Elements are picked by a mask, changed and put back, of",
+)
+def _masked(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """Elements that a mask picks, that are changed one by one and put back where they were."""
+    whole = evidence.shape(rows[place])
+    if evidence.name(rows[place]) != "aten::index" or numel(whole) < FEWEST_ELEMENTS:
+        return None
+    if not _is_searched(evidence, rows[place]):
+        return None
+    changed = 0
+    for end in range(place + 1, min(place + 7, len(rows))):
+        shapes = evidence.inputs(rows[end]).shapes
+        if evidence.name(rows[end]) == "aten::index_put_":
+            picked = evidence.shape(rows[end], 2)
+            # What is picked row by row is no longer than it is to be computed on.
+            if shapes[:1] != (whole,) or len(picked) != 1 or not _is_searched(evidence, rows[end]):
+                return None
+            kind, part = evidence.type(rows[place]), picked[0] / numel(whole)
+            factors = " * 1.5" * max(1, changed)
+            return Match(
+                rows=tuple(rows[place : end + 1]),
+                tensors=(tensor_text(whole, kind),),
+                old=f"torch.zeros_like(a).index_put((m,), a[m]{factors})",
+                new=f"torch.where(m, a{factors}, torch.zeros_like(a))",
+                setup=f"m = torch.rand({tuple(whole)}) < {part:.3f}",
+            )
+        name = short_names(evidence, rows[end : end + 1])[0]
+        if name in POINTWISE and shapes and len(shapes[0]) == 1:
+            changed += 1
+        elif name not in ("bitwise_not", "logical_not"):
+            return None
+    return None
+
+
+def _is_searched(evidence: Evidence, row: int) -> bool:
+    """Whether an index is a mask, in which the elements that are meant have to be found first."""
+    return any(evidence.name(inner) == "aten::nonzero" for inner in evidence.closure([row]).tolist())
 
 
 def _repeats(values: Sequence[str]) -> tuple[int, ...]:

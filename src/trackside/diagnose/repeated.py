@@ -108,6 +108,27 @@ def saving_every_step(evidence: Evidence) -> Iterator[Draft]:
         )
 
 
+_READS = ("torch.load", "numpy.load", "json.load", "pickle.load", "pandas.read_csv", "PIL.Image.open")
+
+
+@rule("reading-every-step", "host", item="storage.warm-page-cache")
+def reading_every_step(evidence: Evidence) -> Iterator[Draft]:
+    """A file that is the same in every step, and read anew in each."""
+    for line, call in _in_every_step(evidence, *_READS):
+        source = evidence.source(line)
+        # What is read through a name that the loop of steps gives a value may be another file each time.
+        if source is None or not call.node.args or not _is_same(evidence, source, call, call.node.args[0]):
+            continue
+        yield from _whole_line(
+            evidence,
+            line,
+            title="The same file is read in every step",
+            said=f"{call.name}() takes",
+            fix="Read it once, before the loop, and keep what it gave.",
+            left=0.0,
+        )
+
+
 @rule("collecting-garbage", "host", item="pytorch.garbage-collector")
 def collecting_garbage(evidence: Evidence) -> Iterator[Draft]:
     """Python's garbage collector, or torch's cache, emptied by hand in every step."""
@@ -346,10 +367,18 @@ def repeated_casts(evidence: Evidence) -> Iterator[Draft]:
 
 def _is_fixed(evidence: Evidence, source: Source, call: Call) -> bool:
     """Whether a method's receiver is a plain name that the loop of steps gives no value."""
-    step = evidence.step_line
     receiver = call.node.func.value if isinstance(call.node.func, ast.Attribute) else None
-    if step is None or step.file != str(source.script.path) or not isinstance(receiver, ast.Name):
+    return isinstance(receiver, ast.Name) and _is_same(evidence, source, call, receiver)
+
+
+def _is_same(evidence: Evidence, source: Source, call: Call, given: ast.expr) -> bool:
+    """Whether the loop of steps, in which a call stands, gives no value to the names of an expression."""
+    step = evidence.step_line
+    if step is None or step.file != str(source.script.path):
         return False
+    if not all(isinstance(node, ast.Name | ast.Constant | ast.Load) for node in ast.walk(given)):
+        return False
+    names = {node.id for node in ast.walk(given) if isinstance(node, ast.Name)}
     loops = source.loops(call.node.lineno)
     holding = [loop for loop in loops if loop in source.loops(step.line)]
-    return bool(holding) and all(receiver.id not in source.changes_in(loop) for loop in holding)
+    return bool(holding) and not any(names & source.changes_in(loop) for loop in holding)

@@ -208,6 +208,11 @@ def _steps_in_window(found: Captured) -> float:
     return len(found.steps) * len(starts) / whole if whole else float(len(found.steps))
 
 
+_LONGER_OR_SHORTER = "let it run longer, or have short windows from the start: --seconds 0.1 --warmup 0"
+# So many steps of a program are enough for all windows of these lengths.
+_FEWER = ((8, "--warmup 1 --steps 2"), (5, "--warmup 1 --steps 1"))
+
+
 def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
     if not windows or found.window("A"):
         return
@@ -219,15 +224,31 @@ def _say_what_is_missing(windows: dict[str, Any], found: Captured) -> None:
             effect = (
                 "how far the program came in the untraced window is not known; times are those of tracing"
             )
+            remedy = None
         else:
             effect = "there is no trace that would tell how many steps the untraced window had"
-        found.missing.append(Trust(what="true step times", effect=effect, remedy=None))
+            remedy = f"{_LONGER_OR_SHORTER}; what other processes do is not watched"
+        found.missing.append(Trust(what="true step times", effect=effect, remedy=remedy))
     elif found.by_time or not any(one["ends_ns"] for one in windows.values()):
         found.missing.append(
             Trust(
                 what="steps",
                 effect="the program ended before a window was over, and so nothing is known of its steps",
-                remedy="let it run longer, or have short windows from the start: --seconds 0.1 --warmup 0",
+                remedy=_LONGER_OR_SHORTER,
+            )
+        )
+    elif found.traced is None:
+        steps = sum(len(one["ends_ns"]) for one in windows.values())
+        fewer = next((asked for most, asked in _FEWER if steps >= most), None)
+        least, asked = _FEWER[-1]
+        found.missing.append(
+            Trust(
+                what="true step times",
+                effect=f"the program ended after {steps} step{'s' if steps != 1 else ''}, before enough "
+                "steps were seen: none was traced",
+                remedy=f"let it run more steps, or ask for fewer: {fewer}"
+                if fewer is not None
+                else f"let it run {least} steps or more, with {asked}",
             )
         )
     else:
@@ -341,7 +362,7 @@ def _read_attributed(
     graphs: Compiled,
     found: Captured,
 ) -> None:
-    window, logged = windows["B"], windows.get("L")
+    window = windows["B"]
     if "times" not in document:
         found.missing.append(
             Trust(what="lines", effect="no time can be given to a line of the program", remedy=None)
@@ -351,13 +372,14 @@ def _read_attributed(
     found.missing += [Trust(what="lines", effect=text, remedy=None) for text in events.incomplete]
     part = _part(trace, clock, window)
     found.touch_ns["B"] = _touch_ns(part.where(part.kind == Kind.MEMORY), windows, "B")
+    before, turns = _lines_alone(alone, windows) if alone else (None, None)
     found.attribution = attribute(
         part,
         line_spans(events),
         clock,
         lines_of_kernels(part, graphs),
-        _lines_alone(alone, logged) if alone else None,
-        _turns(windows),
+        before,
+        turns,
         found.touch_ns["B"],
     )
     found.lines_alone = bool(alone)
@@ -389,19 +411,28 @@ def _faults(window: dict[str, Any] | None, timed: WindowTimes | None) -> float:
     return float(count * timed.step_ms * 1e6 / length)
 
 
-def _turns(windows: dict[str, Any]) -> float | None:
-    """Steps of the window with both for each of that with lines alone."""
-    alone, both = (len(windows[name]["ends_ns"]) if name in windows else 0 for name in ("L", "B"))
-    return both / alone if alone and both else None
+# So many steps with lines alone can do without the first.
+_FEWEST_LOGGED = 3
 
 
-def _lines_alone(document: dict[str, Any], window: dict[str, Any] | None) -> LineSpans:
-    spans = line_spans(LineEvents.from_document(document))
+def _lines_alone(document: dict[str, Any], windows: dict[str, Any]) -> tuple[LineSpans, float | None]:
+    """Lines without tracing, and how many steps the window with both has for each step there.
+
+    In the first step Python makes ready all code that runs for the log, torch's too, which takes longer than
+    a short step: that is no line's time.
+    """
+    events = LineEvents.from_document(document)
+    window = windows.get("L")
+    steps, both = (len(windows[name]["ends_ns"]) if name in windows else 0 for name in ("L", "B"))
+    since = None
+    if window is not None and steps >= _FEWEST_LOGGED and not events.mutes:
+        since, steps = window["ends_ns"][0], steps - 1
+    spans, turns = line_spans(events, since), both / steps if steps and both else None
     core = _on_core(window)
     if core is None or window is None:
-        return spans
+        return spans, turns
     (began, *_), (ended, *_) = window["core_ns"]
-    return without_breaks(spans, core[1] * (ended - began))
+    return without_breaks(spans, core[1] * (ended - (since or began))), turns
 
 
 def _read_memory(

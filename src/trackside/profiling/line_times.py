@@ -85,8 +85,13 @@ class LineSpans:
         return LinesAt(lines, found)
 
 
-def line_spans(events: LineEvents) -> LineSpans:
-    """The spans of a log, thread by thread."""
+def line_spans(events: LineEvents, since_ns: int | None = None) -> LineSpans:
+    """The spans of a log, thread by thread.
+
+    Args:
+        since_ns: what began before is left out; not where lines were muted, whose time is split by what was
+            seen at the beginning.
+    """
     stacks = LineStacks(events.places)
     columns = [
         np.frombuffer(column, dtype=np.int64) for column in (events.times, events.codes, events.numbers)
@@ -102,9 +107,12 @@ def line_spans(events: LineEvents) -> LineSpans:
         walk.follow(times.tolist(), codes.tolist(), numbers.tolist())
         starts = np.array(walk.starts, dtype=np.int64)
         ends = np.append(starts[1:], events.stop_ns)
-        threads.append(
-            ThreadSpans(start.native_id, start.name, starts, ends, np.array(walk.stacks, dtype=np.int64))
-        )
+        first = 0
+        if since_ns is not None and not events.mutes:
+            first = int(np.searchsorted(starts, since_ns))
+            walk.forget(first)
+        told = np.array(walk.stacks, dtype=np.int64)
+        threads.append(ThreadSpans(start.native_id, start.name, starts[first:], ends[first:], told))
         walks.append(walk)
     return LineSpans(stacks, tuple(threads), _own_times(events, stacks, threads, walks))
 
@@ -258,6 +266,11 @@ class _Walk:
                     if_muted = costs.muted_line_ns
                 group = now
             self._add(time, top, anchor, charge, if_muted)
+
+    def forget(self, count: int) -> None:
+        """Leave the first spans out."""
+        for column in (self.starts, self.stacks, self.anchors, self.charges, self.skips, self.if_muted):
+            del column[:count]
 
     def _is_rare(self, code: int, number: int) -> bool:
         """Of code that is muted whole, a line that is not, or the return after one."""

@@ -166,7 +166,10 @@ def _run_trust(ended: Ended, end: ProgramEnd, captured: Captured, said: _Said) -
             Trust(
                 what="torch",
                 effect="the program did not import it, so there were no operators to see",
-                remedy="profile plain Python with a profiler for it, such as `python -m cProfile`",
+                # Who failed before that import has nothing to be profiled yet.
+                remedy="profile plain Python with a profiler for it, such as `python -m cProfile`"
+                if end.exit_code == 0
+                else None,
             )
         )
     if ended.begun and not ended.finished and captured.traced is None and said.torch is not None:
