@@ -62,6 +62,8 @@ CAUGHT_BY = {
     "work_in_a_profile_hook": "harness-intact",
     "work_in_a_trace_hook": "harness-intact",
     "work_in_an_attribute": "harness-intact",
+    # No hook is added, so the work is never done.
+    "work_in_an_audit_hook": "output-matches-oracle",
     "work_in_gc_callbacks": "harness-intact",
     "work_in_getattr": "harness-intact",
     "work_in_swapped_code": "harness-intact",
@@ -273,6 +275,7 @@ SAME_BASELINE = {
     "work_in_a_profile_hook": "work_in_gettrace",
     "work_in_a_trace_hook": "work_in_gettrace",
     "work_in_an_attribute": "work_in_gettrace",
+    "work_in_an_audit_hook": "work_in_gettrace",
     "work_in_gc_callbacks": "work_in_gettrace",
     "work_in_getattr": "work_in_gettrace",
     "work_in_swapped_code": "work_in_gettrace",

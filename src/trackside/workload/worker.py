@@ -46,6 +46,7 @@ _KINDS = {"_watch": integrity.Watch, "_kept": list, "_state_ranges": list, "_siz
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
     """Answer the judge until it says exit."""
+    integrity.refuse_audit_hooks()
     _Worker(channel, request, isolation).loop()
 
 
@@ -438,6 +439,7 @@ class _Worker:
             "flags": {**flags.read(), "garbage_kept": _frozen() > self._never_collected},
             "replaced": self._watch.replaced(),
             "hooks": _hooks(),
+            "refused": integrity.refused(),
             "device_peak": max(self._peak, self._device_peak()),
         }
 
