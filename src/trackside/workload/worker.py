@@ -78,6 +78,7 @@ class _Worker:
         self._sizes: list[int] = []
         # Seeded one by one: torch.manual_seed takes 100 us, more than many a call.
         self._generators = [torch.default_generator]
+        self._state_generators: list[torch.Generator] = []
 
     def loop(self) -> None:
         self._channel.send({"ready": True, "isolation": self._isolation.to_json()})
@@ -128,6 +129,7 @@ class _Worker:
             self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
         )
         formats.confine_default_device(self._workload)
+        self._state_generators = state.generators(self._state)
         self._snapshot = None
         return {"leaves": {path: tree.shape_of(t) for path, t in state.walk(self._state).items()}}
 
@@ -217,6 +219,7 @@ class _Worker:
                     self._snapshot.restore()
                 for generator in self._generators:
                     _manual_seed(generator, seed)
+                state.seed(self._state_generators, seed)
             if poison:
                 self._poison()
             args = bench.place(slot, mode, flushes, decoys[index] if index < len(decoys) else [])
