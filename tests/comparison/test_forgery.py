@@ -79,7 +79,10 @@ ANSWERS = {
     ),
     "calls-value-without-value": ("calls", "{**real, 'leaves': [[{'path': 'out', 'kind': 'value'}]]}"),
     "facts-empty": ("facts", "{}"),
-    "facts-other-types": ("facts", "{'flags': 3, 'replaced': 7, 'hooks': None, 'device_peak': 'x'}"),
+    "facts-other-types": (
+        "facts",
+        "{'flags': 3, 'replaced': 7, 'hooks': None, 'refused': 0, 'device_peak': 'x'}",
+    ),
     "state-empty": ("state_back", "{}"),
     "state-no-digest": ("state_back", "{'digests': {'x': [10**400, 'x']}}"),
     "17-megabytes": ("calls", "{**real, 'more': 'x' * (17 << 20)}"),

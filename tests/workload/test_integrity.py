@@ -3,6 +3,8 @@
 import builtins
 import ctypes
 import gc
+import json
+import subprocess
 import sys
 import time
 import types
@@ -236,3 +238,65 @@ def test_annotations_and_attributes_of_a_function_are_nobody_s_business(watch: i
         assert (watch.look(), watch.found) == (True, set())
     finally:
         vars(memory.align).clear()
+
+
+HOOKS_TRIED = """
+import ctypes, gc, json, sys
+from trackside.workload import integrity
+
+def told(*event):
+    heard.append(event)
+    return 0
+
+heard = []
+{tried}
+gc.get_referents(heard)
+print(json.dumps([len(heard), integrity.refused(), integrity.hooks_installed()]))
+# What is left to be told when the process ends is none of ours.
+import os; sys.stdout.flush(); os._exit(0)
+"""
+A_C_HOOK = """
+kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.py_object, ctypes.c_void_p)
+hook = kind(told)
+ctypes.pythonapi.PySys_AddAuditHook(hook, None)
+"""
+OTHER_CODE = """
+own = next(f for f in gc.get_objects() if getattr(f, "__name__", "") == "_refuse")
+for name, other in {"__code__": (lambda *event: told(*event)).__code__, "__defaults__": (told,) * 3}.items():
+    try:
+        setattr(own, name, other)
+    except RuntimeError as error:
+        assert "while trackside measures" in str(error)
+"""
+KEYS_THAT_ANSWER = """
+class Key:
+    def __hash__(self): return hash("__cantrace__")
+    def __eq__(self, other): return bool(told(other))
+own = next(f for f in gc.get_objects() if getattr(f, "__name__", "") == "_refuse")
+vars(own)[Key()] = 1
+heard.clear()
+"""
+
+
+def after(tried: str) -> object:
+    """How many events a hook was told of, what was refused, and what is reported as installed."""
+    script = HOOKS_TRIED.replace("{tried}", f"integrity.refuse_audit_hooks()\n{tried}")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("tried", ["sys.addaudithook(told)", A_C_HOOK], ids=["python", "c"])
+def test_an_audit_hook_is_refused_and_the_attempt_is_told(tried: str) -> None:
+    assert after(tried) == [0, ["sys.addaudithook"], []]
+
+
+def test_who_tries_no_audit_hook_is_not_said_to_have_tried() -> None:
+    assert after("") == [0, [], []]
+
+
+def test_the_refusing_hook_keeps_its_code_and_who_gives_it_other_code_is_named() -> None:
+    assert after(OTHER_CODE) == [0, [], ["other code for the audit hook"]]
+
+
+def test_attributes_of_the_refusing_hook_are_never_asked_for() -> None:
+    assert after(KEYS_THAT_ANSWER) == [0, [], []]

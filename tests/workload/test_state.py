@@ -383,3 +383,26 @@ def test_zeros_without_memory_are_left_alone() -> None:
 def test_an_expanded_leaf_has_the_digest_of_its_values() -> None:
     rows = torch.arange(4.0).expand(3, 4)
     assert digest(rows, "key") == digest(rows.contiguous(), "key")
+
+
+def test_generators_are_found_wherever_tensors_are_and_each_once() -> None:
+    class Noise:
+        def __init__(self) -> None:
+            self.generator = torch.Generator()
+
+    module, noise, packed = torch.nn.Linear(1, 1), Noise(), torch.Generator()
+    module.generator = noise.generator  # type: ignore[assignment]
+    found = state.generators({"module": module, "noise": noise, "list": [(packed,)]})
+    assert [id(one) for one in found] == [id(noise.generator), id(packed)]
+
+
+def test_seeded_generators_repeat_and_draw_what_neither_another_nor_torch_s_default_does() -> None:
+    def drawn() -> list[torch.Tensor]:
+        torch.manual_seed(7)
+        state.seed(held, 7)
+        return [torch.rand(4), *(torch.rand(4, generator=one) for one in held)]
+
+    held = [torch.Generator(), torch.Generator()]
+    first, again = drawn(), drawn()
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert len({tuple(numbers.tolist()) for numbers in first}) == 3

@@ -52,7 +52,7 @@ _ANSWERS: dict[str, dict[str, Any]] = {
     "adopt": {"adopted": bool},
     "state_back": {"digests": dict, "unseen": dict},
     "matmul": {"flops_per_s": float, "dtype": str},
-    "facts": {"flags": dict, "replaced": list, "hooks": list, "device_peak": int},
+    "facts": {"flags": dict, "replaced": list, "hooks": list, "refused": list, "device_peak": int},
 }
 
 
@@ -66,7 +66,11 @@ def well_formed(op: str, answer: dict[str, Any]) -> bool:
         return words and isinstance(raised.get("memory", False), bool)
     return (
         all(name in answer and isinstance(answer[name], kind) for name, kind in _ANSWERS.get(op, {}).items())
-        and all(isinstance(item, str) for name in ("replaced", "hooks") for item in answer.get(name) or [])
+        and all(
+            isinstance(item, str)
+            for name in ("replaced", "hooks", "refused")
+            for item in answer.get(name) or []
+        )
         and (op != "state_back" or all(_is_digest(value) for value in answer["digests"].values()))
     )
 

@@ -345,7 +345,10 @@ def check_environment(bench: Bench, arm: Arm, study: Study) -> None:
     if facts["hooks"]:
         bench.ledger.failed("harness-intact", f"the candidate left {', '.join(facts['hooks'])} installed")
     check_signals(bench, arm)
-    bench.ledger.passed("harness-intact", "no modes, no hooks, timing functions are the originals")
+    detail = "no modes, no hooks, timing functions are the originals"
+    if facts["refused"]:
+        detail += f"; {', '.join(facts['refused'])} was tried, and refused"
+    bench.ledger.passed("harness-intact", detail)
     differ = [
         f"{name}: baseline {study.flags.get(name)}, candidate {value}"
         for name, value in facts["flags"].items()

@@ -207,6 +207,7 @@ class Oracle:
         """
         held = self._fresh_state()
         torch.manual_seed(seed)
+        state.seed(state.generators(held), seed)
         for one in earlier:
             self._call(held, one)
         output, wide = self._call(held, inputs)

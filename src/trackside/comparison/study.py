@@ -279,7 +279,8 @@ def _check_repeats(bench: Bench, study: Study, calls: list[Call]) -> None:
         bench.ledger.failed(
             "baseline-right",
             f"the baseline is not deterministic: on the same inputs and seed {moved['path']} element "
-            f"{moved['element']} was {moved['was']}, then {moved['now']}; draw from torch's generator",
+            f"{moved['element']} was {moved['was']}, then {moved['now']}; draw from torch's default "
+            "generator, or from one that can be reached from what `setup` returns",
         )
         bench.ledger.settle()
 

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import torch
 
-__all__ = ["Watch", "active_modes", "hooks_installed"]
+__all__ = ["Watch", "active_modes", "hooks_installed", "refuse_audit_hooks", "refused"]
 
 _WATCHED: tuple[tuple[Any, str], ...] = (
     *(
@@ -65,6 +65,7 @@ _thread_hook = vars(threading).get
 _dispatch_depth = torch._C._len_torch_dispatch_stack
 _function_depth = torch._C._len_torch_function_stack
 _callbacks = gc.callbacks
+_tried: set[str] = set()
 _MISSING = object()
 _CFunction: Any = ctypes._CFuncPtr  # type: ignore[attr-defined]
 # What Python itself adds to a module or class in its own time.
@@ -91,7 +92,44 @@ def hooks_installed() -> list[str]:
         found.append("sys.monitoring")
     if _callbacks:
         found.append("gc.callbacks")
+    if "object.__setattr__" in _tried:
+        found.append("other code for the audit hook")
     return found
+
+
+def refused() -> list[str]:
+    """What was tried and came to nothing."""
+    return ["sys.addaudithook"] if "sys.addaudithook" in _tried else []
+
+
+def _refuse(
+    event: str,
+    args: tuple[Any, ...],
+    itself: Any = None,
+    tried: Callable[[str], None] = _tried.add,
+    error: type[Exception] = RuntimeError,
+) -> None:
+    # Nothing here is looked up by a name that could be given another meaning; and whoever finds this function
+    # and gives it other code, or other defaults, tells it so first.
+    if event == "sys.addaudithook" or (event == "object.__setattr__" and args[0] is itself):
+        tried(event)
+        raise error("not while trackside measures: an audit hook would run inside its own code")
+
+
+def refuse_audit_hooks() -> None:
+    """From now on Python adds no audit hook to this process; `refused` tells whether somebody tried.
+
+    One would be told of each step of a look, before that sees anything, and could do there what the timed
+    call left undone. To try is no fault: torch.compile's lock files (filelock) add a hook on Python 3.12 and
+    later, and do without where it is refused. Work that was left to a hook is never done, and missing in the
+    outputs. Native code that calls PySys_AddAuditHook without holding the GIL is not refused: Python asks
+    nobody then.
+    """
+    _refuse.__defaults__ = (_refuse, _tried.add, RuntimeError)
+    # Python asks a hook for an attribute each time. A function has a dict of them, whose keys could answer in
+    # code of their own; its bound `__call__` has none.
+    hook: Any = _refuse
+    sys.addaudithook(hook.__call__)
 
 
 class Watch:
@@ -199,7 +237,10 @@ def _looks(owners: list[tuple[str, Any]], found: set[str]) -> Iterator[bool]:
         for label, owner in owners
         if id(owner) not in plain
     ]
-    things, bodies = fixed([owner for _, owner, _, _ in kept]), fixed([f for _, f, _ in functions])
+    things = fixed([owner for _, owner, _, _ in kept])
+    # Where each function points to its code. To ask it would be an audit event, of 100 ns each with a hook;
+    # and a view, unlike what it is of, cannot be given another class.
+    codes, read = fixed([_pointer_to_code(f) for _, f, _ in functions]), b"".join
     tables = fixed([owner for owner in things if kinds(owner) is dict])
     last = things[-1]
     # A tuple's pointers follow its header.
@@ -207,27 +248,27 @@ def _looks(owners: list[tuple[str, Any]], found: set[str]) -> Iterator[bool]:
     harmless = True
     while True:
         if harmless:
-            first = fixed(refer(*things)), fixed(joined(tables)), fixed(each(code_of, bodies))
+            first = fixed(refer(*things)), fixed(joined(tables))
             shapes = [ctypes.c_char * (count(held) * _POINTER_BYTES) for held in first]
-            (n_values, n_names, _), (values_at, names_at, codes_at) = (
+            (n_values, n_names), (values_at, names_at) = (
                 each(count, first),
                 [shape.from_address for shape in shapes],
             )
-            raw_values, raw_names, raw_codes = [shape.raw.__get__ for shape in shapes]  # type: ignore[attr-defined]
+            raw_values, raw_names = [shape.raw.__get__ for shape in shapes]  # type: ignore[attr-defined]
             old_values = raw_values(values_at(address(first[0]) + header))
             old_names = raw_names(names_at(address(first[1]) + header))
-            old_codes = raw_codes(codes_at(address(first[2]) + header))
+            old_codes = read(codes)
         yield harmless
-        values, names, codes = fixed(refer(*things)), fixed(joined(tables)), fixed(each(code_of, bodies))
+        values, names = fixed(refer(*things)), fixed(joined(tables))
         while (
             count(values) >= n_values
             and count(names) >= n_names
             and raw_values(values_at(address(values) + header)) == old_values
             and raw_names(names_at(address(names) + header)) == old_names
-            and raw_codes(codes_at(address(codes) + header)) == old_codes
+            and read(codes) == old_codes
         ):
             yield True
-            values, names, codes = fixed(refer(*things)), fixed(joined(tables)), fixed(each(code_of, bodies))
+            values, names = fixed(refer(*things)), fixed(joined(tables))
         harmless = True
         for label, function, code in functions:
             if code_of(function) is not code:
@@ -257,3 +298,10 @@ def _looks(owners: list[tuple[str, Any]], found: set[str]) -> Iterator[bool]:
                 if owner is not last and name not in entries and name not in added_by_python:
                     harmless = False
                     add(f"{label}.{name}")
+
+
+def _pointer_to_code(function: types.FunctionType) -> memoryview:
+    """The bytes of a function object that say where its code is."""
+    insides = ctypes.string_at(id(function), types.FunctionType.__basicsize__)
+    at = insides.index(id(function.__code__).to_bytes(_POINTER_BYTES, sys.byteorder))
+    return memoryview((ctypes.c_char * _POINTER_BYTES).from_address(id(function) + at))

@@ -23,7 +23,7 @@ import torch
 
 from trackside.workload import tree
 
-__all__ = ["Snapshot", "leaves", "unseen", "walk"]
+__all__ = ["Snapshot", "generators", "leaves", "seed", "unseen", "walk"]
 
 _MAX_DEPTH = 8
 # By id: a class of classes could define what `==` and `hash` of its classes do.
@@ -46,6 +46,7 @@ _from_numpy, _strided, _tensor = torch.from_numpy, torch.strided, torch.tensor
 _int64, _float64, _no_grad = torch.int64, torch.float64, torch.no_grad
 # Captured as well: a class of another's in their place would be asked what its subclasses are.
 _Tensor, _Module, _Optimizer, _ndarray = torch.Tensor, torch.nn.Module, torch.optim.Optimizer, np.ndarray
+_Generator, _manual_seed = torch.Generator, torch.Generator.manual_seed
 _library: Any = torch._C
 _ScriptModule = torch._C.ScriptModule
 _deque, _array_of_numbers, _Slot = collections.deque, array.array, types.MemberDescriptorType
@@ -64,13 +65,12 @@ _CLOSED = (
     bytes,
     torch.dtype,
     torch.device,
-    torch.Generator,
     logging.Logger,
 )
 # Those that are met most, by id, since looking a class up in a tuple of twelve takes its time.
 _EMPTY = frozenset(map(id, (type(None), *_CLOSED)))
-_NOT_ENTERED = (np.ndarray, *_CLOSED)
-_NOT_REFILLED = (np.ndarray, torch.optim.Optimizer, tuple, *_CLOSED)
+_NOT_ENTERED = (np.ndarray, torch.Generator, *_CLOSED)
+_NOT_REFILLED = (np.ndarray, torch.Generator, torch.optim.Optimizer, tuple, *_CLOSED)
 _CONTAINERS = (dict, list, tuple, collections.deque, set, frozenset)
 # What a packed tensor keeps its numbers in; all of it lies in the tensor's own memory.
 _PARTS: dict[torch.layout, dict[str, Callable[[Any], torch.Tensor]]] = {
@@ -108,6 +108,22 @@ def walk(value: Any) -> dict[str, torch.Tensor]:
             if made is not None and shared:
                 found[path or "state"] = made
     return found
+
+
+def generators(value: Any) -> list[torch.Generator]:
+    """The random generators reachable from `value`, in the order in which they are found."""
+    reached = _reached(value, "", set(), _MAX_DEPTH, numbers=False)
+    return [item for _, item in reached if issubclass(type(item), _Generator)]
+
+
+def seed(found: Iterable[torch.Generator], value: int) -> None:
+    """Have each draw numbers of its own, by this seed: none that torch's default generator draws by it.
+
+    Not as `setup` left them: calls would draw the same numbers then, and who kept those would be right.
+    """
+    for generator in found:
+        value += 1
+        _manual_seed(generator, value)
 
 
 def leaves(value: Any) -> dict[str, Leaf]:

@@ -46,6 +46,7 @@ _KINDS = {"_watch": integrity.Watch, "_kept": list, "_state_ranges": list, "_siz
 
 def serve(channel: Channel, request: dict[str, Any], isolation: Isolation) -> None:
     """Answer the judge until it says exit."""
+    integrity.refuse_audit_hooks()
     _Worker(channel, request, isolation).loop()
 
 
@@ -77,6 +78,7 @@ class _Worker:
         self._sizes: list[int] = []
         # Seeded one by one: torch.manual_seed takes 100 us, more than many a call.
         self._generators = [torch.default_generator]
+        self._state_generators: list[torch.Generator] = []
 
     def loop(self) -> None:
         self._channel.send({"ready": True, "isolation": self._isolation.to_json()})
@@ -127,6 +129,7 @@ class _Worker:
             self._workload.setup(request["seed"], self._device) if self._workload.has_state else None
         )
         formats.confine_default_device(self._workload)
+        self._state_generators = state.generators(self._state)
         self._snapshot = None
         return {"leaves": {path: tree.shape_of(t) for path, t in state.walk(self._state).items()}}
 
@@ -216,6 +219,7 @@ class _Worker:
                     self._snapshot.restore()
                 for generator in self._generators:
                     _manual_seed(generator, seed)
+                state.seed(self._state_generators, seed)
             if poison:
                 self._poison()
             args = bench.place(slot, mode, flushes, decoys[index] if index < len(decoys) else [])
@@ -442,6 +446,7 @@ class _Worker:
             "flags": {**flags.read(), "garbage_kept": _frozen() > self._never_collected},
             "replaced": self._watch.replaced(),
             "hooks": _hooks(),
+            "refused": integrity.refused(),
             "device_peak": max(self._peak, self._device_peak()),
         }
 
