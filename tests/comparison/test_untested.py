@@ -10,7 +10,13 @@ from torch import nn
 
 from trackside.comparison.oracle import Oracle
 from trackside.comparison.sets import InputSet
-from trackside.comparison.untested import answers_ignoring, as_constructed, never_raised, overwritten
+from trackside.comparison.untested import (
+    answers_ignoring,
+    as_constructed,
+    never_raised,
+    ordinary,
+    overwritten,
+)
 
 
 def oracle(run: Callable[..., Any], *changed: int) -> Oracle:
@@ -163,3 +169,38 @@ def test_who_ignores_an_input_is_as_far_off_as_its_change_matters() -> None:
 def test_what_would_tell_of_nan_and_never_does_is_named(run: Callable[..., Any], wanted: list[str]) -> None:
     draws = [InputSet((torch.randn(64, generator=torch.Generator().manual_seed(n)),)) for n in (1, 2)]
     assert never_raised(oracle(run), (draws[0], draws[1]), 5) == wanted
+
+
+def test_parameters_and_what_is_drawn_are_ordinary_state_the_largest_first() -> None:
+    held = {
+        "drawn": torch.randn(3),
+        "layer": nn.Linear(4, 2),
+        "changed": torch.randn(9),
+        "one": nn.Parameter(torch.ones(())),
+    }
+    again = {"drawn": torch.randn(3), "layer": nn.Linear(4, 2), "changed": torch.randn(9)}
+    wanted = ["['layer'].weight", "['drawn']", "['layer'].bias", "['one']"]
+    assert ordinary(held, ["['changed']"], lambda: again) == wanted
+
+
+def test_tables_masks_integers_and_expanded_state_are_not_ordinary() -> None:
+    held = {
+        "table": torch.arange(4.0),
+        "mask": torch.tensor([0.0, 1.0, 0.0, 1.0]),
+        "places": torch.randint(0, 100, (4,)),
+        "expanded": torch.randn(1, 4).expand(3, 4),
+    }
+    again = {
+        **held,
+        "mask": held["mask"].flip(0),
+        "places": held["places"] + 1,
+        "expanded": torch.randn(3, 4),
+    }
+    assert ordinary(held, [], lambda: again) == []
+
+
+def test_where_another_seed_cannot_be_asked_parameters_alone_are_ordinary() -> None:
+    def refuse() -> Any:
+        raise ValueError("this seed is not known")
+
+    assert ordinary({"w": nn.Parameter(torch.randn(3)), "drawn": torch.randn(3)}, [], refuse) == ["['w']"]

@@ -99,3 +99,37 @@ def test_more_elements_than_there_is_noise_for_get_it_again_shifted(monkeypatch:
 )
 def test_floats_can_be_bent_where_each_has_memory_of_its_own(tensor: torch.Tensor, wanted: bool) -> None:
     assert can_bend(tensor) is wanted
+
+
+def test_values_of_any_kind_move_each_by_itself_zeros_and_saturated_ones_too() -> None:
+    packed = torch.cat((torch.randn(200), torch.zeros(200)))
+    assert bool((bent("any", packed)[200:] != 0).all())
+    gate = bent("any", torch.full((200,), 20.0))
+    assert len(gate.unique()) > 150
+    assert float(gate.abs().max()) < 10
+
+
+def test_values_of_any_kind_are_as_large_as_before_so_that_deep_nets_still_answer() -> None:
+    for scale in (1e-4, 0.03, 1.0):
+        weight = scale * torch.randn(300, 300)
+        assert 0.95 < float(bent("any", weight).norm() / weight.norm()) < 1.07
+
+
+def test_positive_values_of_any_kind_stay_so_where_that_is_asked_for() -> None:
+    assert bool((bent("any", torch.rand(5000), signed=False) > 0).all())
+    assert bool((bent("any", torch.rand(5000)) < 0).any())
+
+
+def test_one_zero_of_any_kind_moves_and_what_is_not_finite_stays() -> None:
+    assert float(bent("any", torch.zeros(()))) != 0
+    mask = bent("any", torch.tensor([0.0, float("-inf"), 1.0]))
+    assert mask.isinf().tolist() == [False, True, False]
+    assert mask[1] < 0
+
+
+def test_a_large_tensor_is_moved_piece_by_piece_to_the_same_values(monkeypatch: Any) -> None:
+    monkeypatch.setattr("trackside.workload.bending._PERIOD", 7)
+    tall = torch.arange(1.0, 41.0).reshape(20, 2)
+    moved = bent("copies", tall) / tall
+    assert torch.allclose(moved.flatten()[7:14], moved.flatten()[:7])
+    assert torch.equal(bent("any", tall.T.contiguous().T), bent("any", tall))

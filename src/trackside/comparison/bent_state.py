@@ -30,7 +30,7 @@ class BentState:
         self._tensors = {path: found[path].detach() for path in kinds}
         self._straight = {path: tensor.clone() for path, tensor in self._tensors.items()}
         bend(found, kinds, seed, signed)
-        self._bent = {path: tensor.clone() for path, tensor in self._tensors.items()}
+        self._bent: dict[str, torch.Tensor] = {}
         oracle.state_changed()
 
     def restore(self) -> None:
@@ -45,6 +45,7 @@ class BentState:
         all that those which are left get.
         """
         began, found, left = time.monotonic(), [], list(self._tensors)
+        self._bent = {path: tensor.clone() for path, tensor in self._tensors.items()}
         while left:
             paths = left if time.monotonic() - began > seconds else left[:1]
             left = left[len(paths) :]

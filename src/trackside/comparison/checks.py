@@ -168,7 +168,8 @@ CATALOGUE: Final[dict[str, Check]] = dict(
             "inconclusive",
             "Zeros, a constant or a stale answer would be told apart on these inputs; no input tensor is the "
             "same in every draw and in every probe, and no state is all 0 or 1, an identity or a copy, or "
-            "the candidate is right on other values of it too.",
+            "the candidate is right on other values of it too; and it is right with other values in all "
+            "parameters that no call changes.",
             "tasks on which wrong answers look right",
         ),
         _check(

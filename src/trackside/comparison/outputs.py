@@ -31,8 +31,10 @@ _PLAIN_IS_DOUBLE = (
     "baseline return a float32 tensor, or declare `tolerance` in its file"
 )
 _WIDE = (*_DOUBLE, "float32", "complex64")
-# Other roundings are drawn no longer than this; one is always made.
-_NOISE_SECONDS = 60.0
+# For drawing other roundings, of which one is always made; fewer where no verdict hangs on what they show.
+_NOISE_SECONDS, _BRIEF_SECONDS = 60.0, 5.0
+# Of most elements so many times what is allowed is no rounding's doing, save in derivatives, at kinks.
+_FAR_OFF = 1000
 # What two calls may differ by: the candidate's allowance, and the baseline's error, a quarter of it at most.
 _BOTH_OFF = 1.25
 # So many elements, or this share of all, are looked at more closely before they are called wrong.
@@ -58,6 +60,7 @@ class _Look:
     unscaled: int | None
     sample: int | None
     finite_only: bool
+    brief: bool
     rounded: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     """What other roundings do to all leaves, by how they were asked for: each takes many calls."""
 
@@ -77,7 +80,8 @@ class _Look:
         key = (draws, times, output, turn)
         if key not in self.rounded:
             place = {"set": self.standard.set, "seed": self.standard.seed}
-            noise = {"times": times, "output": output, "turn": turn, "seconds": _NOISE_SECONDS}
+            seconds = _BRIEF_SECONDS if self.brief else _NOISE_SECONDS
+            noise = {"times": times, "output": output, "turn": turn, "seconds": seconds}
             self.rounded[key] = self.bench.ask("condition", (), draws=draws, **place, **noise)
         return self.rounded[key]
 
@@ -106,6 +110,7 @@ def check_call(
     unscaled: int | None = None,
     sample: int | None = None,
     finite_only: bool = False,
+    brief: bool = False,
 ) -> None:
     """Structure, aliasing and accuracy of one candidate call, beside the baseline's on the same inputs.
 
@@ -116,6 +121,7 @@ def check_call(
         sample: the set that this call's was bent from; where bending alone made scores equal, integers are
             let be.
         finite_only: let floats too be what they are, if they are NaN and infinite where they should be.
+        brief: look for explanations of an error less long, and for none where most elements are far off.
     """
     look = _Look(
         bench,
@@ -129,6 +135,7 @@ def check_call(
         unscaled,
         sample,
         finite_only,
+        brief,
     )
     _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs, look.remedy)
     for fact, leaf in zip(call.leaves, bench.errors(call), strict=True):
@@ -353,6 +360,11 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
     limits: dict[str, Any] = {"slack": slack, "normwise": look.normwise, "probing": look.probing}
     allowances = _allowances(base, study, leaf, **limits)
     worst = tolerance.exceeds(leaf["bins"], allowances)
+    if worst is not None and look.brief and not study.derives:
+        far = _allowances(base, study, leaf, **{**limits, "slack": _FAR_OFF})
+        if tolerance.elements_beyond(leaf["bins"], far) > sum(row[0] for row in leaf["bins"].values()) / 2:
+            _tell(look, fact, leaf, check, base, allowances, worst)
+            return
     if worst is not None and _same_as_baseline(look, fact):
         worst = None
     if worst is not None and look.sample is not None:
@@ -404,6 +416,20 @@ def _check_error(look: _Look, fact: dict[str, Any], leaf: dict[str, Any], check:
             "rounding explains each: try smaller inputs, or add a faster `reference`",
         )
         return
+    _tell(look, fact, leaf, check, base, allowances, worst)
+
+
+def _tell(
+    look: _Look,
+    fact: dict[str, Any],
+    leaf: dict[str, Any],
+    check: str,
+    base: Bins,
+    allowances: dict[str, tolerance.Allowance],
+    worst: tuple[str, float],
+) -> None:
+    """Fail with the element that is furthest off."""
+    path, study = leaf["path"], look.study
     edges = {number: min(a.largest, a.rms * 3) for number, a in allowances.items()}
     spot = look.ask("locate", leaf=fact, allowed=edges)
     mine, theirs = tolerance.relative_error(leaf["bins"]), tolerance.relative_error(base)

@@ -475,6 +475,11 @@ def _report_sensitivity(
         )
     state = {path: kind for path, kind in study.suspects.items() if path not in study.settled}
     warnings += _state_warnings(state, study.facts["format"] == "kernelbench")
+    if study.only_as_made:
+        warnings.append(
+            f"the candidate is right for the state as `setup` makes it only: {study.only_as_made}; code may "
+            "count on what these values have in common"
+        )
     if outputs := untested["outputs"]:
         warnings.append(
             f"{few_of(outputs)} would tell of NaN among the inputs, which no draw has: code that returns the "

@@ -6,6 +6,7 @@ measures and reports; the judge decides.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import traceback
@@ -244,14 +245,20 @@ class _Reference(LeafErrors):
         }
 
     def _op_suspects(self, request: dict[str, Any]) -> dict[str, Any]:
-        """State that is special as `setup` left it, as what, and how large all of the state is."""
+        """State that is special as `setup` left it, as what; other parameters; how large all of it is."""
         native = self._workload.format == "native" and self._workload.has_state
-        other = (lambda: self._workload.setup(self._setup_seed + 1, self._device)) if native else None
-        kinds = untested.as_constructed(self._state, self._oracle.changed_state, other)
+        other = functools.cache(lambda: self._workload.setup(self._setup_seed + 1, self._device))
+        changed = self._oracle.changed_state
+        kinds = untested.as_constructed(self._state, changed, other if native else None)
         tensors = state.walk(self._state)
         return {
             "kinds": kinds,
             "bendable": {path: kind for path, kind in kinds.items() if can_bend(tensors[path])},
+            "ordinary": [
+                path
+                for path in (untested.ordinary(self._state, changed, other) if native else ())
+                if path not in kinds
+            ],
             "bytes": sum(t.numel() * t.element_size() for t in tensors.values()),
         }
 

@@ -91,6 +91,8 @@ class Study:
     """What the elements of a call's outputs take, in the call that had the fewest."""
     run_ns: float = 0.0
     build_seconds: float = 0.0
+    built_before: float = 0.0
+    """The bench's time of building before this study."""
     candidate_bins: dict[str, Bins] = field(default_factory=dict)
     learned: int = 0
     checked: int = 0
@@ -104,6 +106,8 @@ class Study:
     """State that is all 0 or 1, an identity or a copy as `setup` leaves it: its path, and which."""
     settled: set[str] = field(default_factory=set)
     """What of it matters, with the candidate right on other values."""
+    only_as_made: str = ""
+    """With which state the candidate is wrong, and how, where it is right for the one that `setup` makes."""
     probe_seconds: float = 0.0
     """What a probe of the audit took, with the oracle and both arms."""
     due: list[str] = field(default_factory=list)
@@ -124,7 +128,7 @@ def study_baseline(
     bench: Bench, path: Any, format: str, facts: dict[str, Any], setup_seed: int, timeout: float
 ) -> Study:
     """Run the baseline alone until its outputs, contract, oracle and speed are known."""
-    study = Study(facts)
+    study = Study(facts, built_before=bench.build_seconds)
     declared = facts["tolerance"]
     if declared is not None:
         given: dict[str, float] = declared if isinstance(declared, dict) else {"rms": float(declared)}

@@ -14,8 +14,9 @@ from trackside.comparison import matching
 from trackside.comparison.oracle import Answer, Oracle
 from trackside.comparison.sets import InputSet, alike
 from trackside.workload import state
+from trackside.workload.bending import can_bend
 
-__all__ = ["answers_ignoring", "as_constructed", "never_raised", "overwritten"]
+__all__ = ["answers_ignoring", "as_constructed", "never_raised", "ordinary", "overwritten"]
 
 # Elements that tell most tensors of one shape apart, before whole ones are compared.
 _TOLD_BY = 8
@@ -124,13 +125,47 @@ def as_constructed(
     drawn = [path for path in copies if not isinstance(tensors[path], torch.nn.Parameter)]
     tables: set[str] = set(drawn)
     if drawn and other is not None:
-        try:
-            others = state.walk(other())
-        except Exception:
-            # It may want its own seed; nothing is known of tables then.
-            others = {}
+        others = _from_another_seed(other)
         tables = {path for path in drawn if path in others and alike(tensors[path], others[path])}
     return found | {path: "copies" for path in copies if path not in tables}
+
+
+def ordinary(held: Any, changed: Iterable[str], other: Callable[[], Any]) -> list[str]:
+    """State that is like parameters, of any values, and that no call changes; the largest first.
+
+    What is no parameter and the same from every seed is a table, and what takes two values only is a mask:
+    code may count on what these are.
+
+    Args:
+        other: makes the state from another seed.
+    """
+    named = frozenset(changed)
+    tensors = {
+        path: tensor
+        for path, tensor in state.walk(held).items()
+        if path not in named and tensor.numel() and can_bend(tensor)
+    }
+    drawn = {
+        path
+        for path, tensor in tensors.items()
+        if not isinstance(tensor, torch.nn.Parameter) and not _is_mask(tensor)
+    }
+    others = _from_another_seed(other) if drawn else {}
+    found = [
+        path
+        for path, tensor in tensors.items()
+        if isinstance(tensor, torch.nn.Parameter)
+        or (path in drawn and path in others and not alike(tensor, others[path]))
+    ]
+    return sorted(found, key=lambda path: -tensors[path].numel())
+
+
+def _from_another_seed(other: Callable[[], Any]) -> dict[str, torch.Tensor]:
+    try:
+        return state.walk(other())
+    except Exception:
+        # It may want its own seed: nothing is known then.
+        return {}
 
 
 def _trivial(tensor: torch.Tensor) -> str | None:
