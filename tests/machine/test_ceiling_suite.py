@@ -51,6 +51,7 @@ def with_gpus(count: int, torch: str | None) -> MachineFacts:
     return replace(facts(), gpus=gpus, software=replace(facts().software, torch=torch))
 
 
+@pytest.mark.slow
 def test_cpu_and_disk_are_measured_with_n_spread_and_method_and_kept(
     tmp_path: Path, home: Path, trackside: Trackside
 ) -> None:

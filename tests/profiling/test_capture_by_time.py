@@ -166,6 +166,7 @@ def test_an_optimizers_steps_take_the_place_of_what_the_clock_gave(tmp_path: Pat
     assert not [path.name for path in (tmp_path / "results").iterdir() if "next" in path.name]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_heap_that_was_told_before_an_optimizers_first_step_is_said(tmp_path: Path) -> None:
     late = TRAINING.replace(
@@ -276,6 +277,7 @@ def test_a_round_in_which_something_was_compiled_is_done_again(tmp_path: Path) -
     assert found.traced.named("aten::linear").sum() > 10
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_optimizer_that_is_made_in_a_window_is_waited_for(tmp_path: Path) -> None:
     late = TRAINING.replace(
