@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from trackside.diagnose.chains import Match, numel, tensor_text
 from trackside.diagnose.evidence import Evidence
@@ -123,38 +124,59 @@ _MUCH_FEWER = 0.8
 @rule("chain-order", "arithmetic", item="pytorch.cheaper-operators")
 def chain_order(evidence: Evidence) -> Iterator[Draft]:
     """Three matrices multiplied in the order that takes more operations."""
-    for draft in drafts(
-        evidence,
-        _chain,
-        "Three matrices are multiplied in the expensive order",
-        "Put parentheses around the last two: a @ (b @ c); or call torch.linalg.multi_dot([a, b, c]).",
-        "Two products in a row, the first over",
-    ):
-        source = evidence.source(draft.line)
-        chained = _chained(source.nodes_on(draft.line.line)) if source is not None and draft.line else []
-        if source is not None and chained:
+    for from_left, match, first in ((True, _chain, "last"), (False, _chain_behind, "first")):
+        parentheses = "a @ (b @ c)" if from_left else "(a @ b) @ c"
+        for draft in drafts(
+            evidence,
+            match,
+            "Three matrices are multiplied in the expensive order",
+            f"Put parentheses around the {first} two: {parentheses}; or call "
+            "torch.linalg.multi_dot([a, b, c]).",
+            f"Two products in a row, {'from the left' if from_left else 'the last two factors first'}, over",
+        ):
+            source = evidence.source(draft.line)
+            if source is None or not draft.line:
+                continue
             # Of several on a line it is not known which.
-            text = source.diff([_from_the_right(source, chained[0])]) if len(chained) == 1 else None
-            yield replace(draft, diff=text)
+            if chained := _chained(source.nodes_on(draft.line.line), from_left):
+                change = _other_order(source, chained[0], from_left)
+                yield replace(draft, diff=source.diff([change]) if len(chained) == 1 else None)
 
 
-def _chained(nodes: Iterator[ast.AST]) -> list[ast.BinOp]:
-    """What a line holds of `a @ b @ c`, from the left."""
-    return [
-        node
-        for node in nodes
-        if isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.MatMult)
-        and isinstance(node.left, ast.BinOp)
-        and isinstance(node.left.op, ast.MatMult)
-    ]
+def _is_product(node: ast.AST) -> TypeGuard[ast.BinOp]:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
 
 
-def _from_the_right(source: Source, node: ast.BinOp) -> Change:
-    """`a @ (b @ c)` for `a @ b @ c`."""
-    assert isinstance(node.left, ast.BinOp)
-    first, second, third = (source.operand_text(one) for one in (node.left.left, node.left.right, node.right))
-    return Change(node, f"{first} @ ({second} @ {third})")
+def _chained(nodes: Iterator[ast.AST], from_left: bool) -> list[ast.BinOp]:
+    """What a line holds of `a @ b @ c`, from the left, or of `a @ (b @ c)`."""
+    side = "left" if from_left else "right"
+    return [node for node in nodes if _is_product(node) and _is_product(getattr(node, side))]
+
+
+def _other_order(source: Source, node: ast.BinOp, from_left: bool) -> Change:
+    """`a @ (b @ c)` for `a @ b @ c`, and the other way round."""
+    inner = node.left if from_left else node.right
+    assert isinstance(inner, ast.BinOp)
+    parts = (inner.left, inner.right, node.right) if from_left else (node.left, inner.left, inner.right)
+    first, second, third = (source.operand_text(one) for one in parts)
+    return Change(node, f"{first} @ ({second} @ {third})" if from_left else f"{first} @ {second} @ {third}")
+
+
+def _chain_behind(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:
+    """A product that is the second factor of the next: an adapter's two, before the input comes."""
+    if place + 1 >= len(rows) or {evidence.name(row) for row in rows[place : place + 2]} != {"aten::matmul"}:
+        return None
+    second, third = evidence.shape(rows[place]), evidence.shape(rows[place], 1)
+    first, right = evidence.shape(rows[place + 1]), evidence.shape(rows[place + 1], 1)
+    if len(second) != 2 or len(third) != 2 or not first or right != (second[0], third[1]):
+        return None
+    now = numel(second) * third[1] + numel(first) * third[1]
+    then = numel(first) * second[1] + numel(first) // first[-1] * numel(third)
+    if then > _MUCH_FEWER * now:
+        return None
+    kind = evidence.type(rows[place])
+    tensors = tuple(tensor_text(shape, kind) for shape in (first, second, third))
+    return Match((rows[place], rows[place + 1]), tensors, "a @ (b @ c)", "(a @ b) @ c")
 
 
 def _chain(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from trackside.diagnose.chains import forward_named
+from trackside.diagnose.constants import FACTORIES, table_of
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Source
@@ -215,17 +216,6 @@ def _left_out(evidence: Evidence, line: Line, call: Call) -> str | None:
     return source.diff([gone]) if source is not None and gone is not None else None
 
 
-_FACTORIES = {
-    "arange": "aten::arange",
-    "eye": "aten::eye",
-    "linspace": "aten::linspace",
-    "logspace": "aten::logspace",
-    "tril": "aten::tril",
-    "triu": "aten::triu",
-    "hann_window": "aten::hann_window",
-    "tril_indices": "aten::tril_indices",
-    "triu_indices": "aten::triu_indices",
-}
 _MAKES_ANEW = frozenset({"ones", "zeros", "full"})
 
 
@@ -233,13 +223,14 @@ _MAKES_ANEW = frozenset({"ones", "zeros", "full"})
 def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
     """Masks, ranges and tables that are the same in every step and made anew in each."""
     by_line = evidence.by_line(evidence.forward_ops)
+    yield from _rebuilt_tables(evidence, by_line)
     for line, rows in by_line.items():
         source = evidence.source(line)
-        if source is None:
+        if source is None or table_of(source, line):
             continue
-        calls = [*source.torch_calls_on(line.line, *_FACTORIES), *_halves(source, line)]
+        calls = [*source.torch_calls_on(line.line, *FACTORIES), *_halves(source, line)]
         constant = [call for call in calls if _is_constant(call, source)]
-        names = {_FACTORIES[call.method] for call in constant}
+        names = {FACTORIES[call.method] for call in constant}
         if any(_nested_anew(call, source) for call in constant):
             names |= {"aten::ones", "aten::zeros", "aten::full"}
         made = [row for row in rows if evidence.name(row) in names]
@@ -248,7 +239,7 @@ def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
         cost = evidence.cost(made)
         if cost < _WORTH * evidence.step_ns:
             continue
-        outer = sum(evidence.name(row) in {_FACTORIES[call.method] for call in constant} for row in made)
+        outer = sum(evidence.name(row) in {FACTORIES[call.method] for call in constant} for row in made)
         yield Draft(
             title="A constant is made anew in every step",
             line=line,
@@ -261,6 +252,36 @@ def rebuilt_constants(evidence: Evidence) -> Iterator[Draft]:
             fix="Make it once before the loop, or keep it in the module: self.register_buffer(…, "
             "persistent=False).",
             edits=evidence.without(made),
+            confidence="high",
+        )
+
+
+def _rebuilt_tables(evidence: Evidence, by_line: Mapping[Line, list[int]]) -> Iterator[Draft]:
+    """Tables that are computed from ranges and numbers alone, over one line or several of a function."""
+    together: dict[tuple[str, ast.AST], dict[Line, list[int]]] = {}
+    for line, rows in by_line.items():
+        source = evidence.source(line)
+        function = table_of(source, line) if source is not None else None
+        if function is not None and _same_each_step(evidence, rows):
+            together.setdefault((line.file, function), {})[line] = rows
+    for lines in together.values():
+        made = [row for rows in lines.values() for row in rows]
+        cost = evidence.cost(made) + evidence.python_ns(set(lines))
+        names = sorted({evidence.name(row) for row in made} & set(FACTORIES.values()))
+        if not names or cost < _WORTH * evidence.step_ns:
+            continue
+        yield Draft(
+            title="A table that is the same in every step is computed anew in each",
+            line=max(lines, key=lambda one: evidence.cost(lines[one])),
+            evidence=[
+                f"{many(len(lines), 'line')} compute it from {', '.join(names)} and numbers, from nothing "
+                "that a step changes.",
+                f"That takes {duration(cost)} of {duration(evidence.step_ns)} "
+                f"({percent(cost / evidence.step_ns)}).",
+            ],
+            fix="Compute it once before the loop, or keep it in the module: self.register_buffer(…, "
+            "persistent=False).",
+            edits=[*evidence.without(made), *evidence.python_shrunk(set(lines), 0.0)],
             confidence="high",
         )
 
@@ -291,7 +312,7 @@ def _is_constant(call: Call, source: Source) -> bool:
                 name = source.script.name_of(inner.func) or ""
                 short = name.removeprefix("torch.")
                 if (
-                    short not in _FACTORIES
+                    short not in FACTORIES
                     and short not in _MAKES_ANEW
                     and short.rpartition(".")[2] != "size"
                     and not _is_number(inner, name)
