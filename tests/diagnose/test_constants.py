@@ -29,6 +29,8 @@ def is_table(body: str, arguments: str = "x") -> bool:
         "table = torch.arange(96) / 96",
         "table = torch.sin(torch.arange(x.shape[1], device=x.device)[:, None] * math.pi)",
         "table = (torch.linspace(0, 1, 8).view(2, 4) ** 2).exp()",
+        "table = torch.cat([torch.sin(steps), torch.cos(steps)], dim=1)\n"
+        "steps = torch.arange(512)[:, None] / 10000 ** (torch.arange(128, device=x.device) / 128)",
         "table = torch.outer(steps, rates)\nsteps = torch.arange(600)\nrates = 10000 ** (steps / 600)",
     ],
 )

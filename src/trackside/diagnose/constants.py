@@ -20,6 +20,8 @@ FACTORIES = {
     "tril_indices": "aten::tril_indices",
     "triu_indices": "aten::triu_indices",
 }
+# Names that an expression may go through: two that stand for each other would never end.
+_MOST_NAMES = 8
 # Of what was made from constants these make another constant.
 _PURE_METHODS = frozenset(
     {"float", "double", "long", "to", "view", "reshape", "unsqueeze", "expand", "transpose", "t", "flatten"}
@@ -84,9 +86,9 @@ def _changes(node: ast.AST, name: str) -> bool:
     return isinstance(target, ast.Name) and target.id == name
 
 
-def _from_constants(source: Source, function: ast.AST, node: ast.expr, depth: int = 8) -> bool:
+def _from_constants(source: Source, function: ast.AST, node: ast.expr, names: int = _MOST_NAMES) -> bool:
     """Whether an expression holds numbers, sizes and pure calls of torch only, and names of such."""
-    if depth == 0:
+    if names == 0:
         return False
     if isinstance(node, ast.Constant):
         return True
@@ -95,7 +97,7 @@ def _from_constants(source: Source, function: ast.AST, node: ast.expr, depth: in
         return node.attr in ("device", "dtype", "shape", "pi", "float32", "float64", "long", "int64")
     if isinstance(node, ast.Name):
         given = _given(function, node.id)
-        return given is not None and given is not node and _from_constants(source, function, given, depth - 1)
+        return given is not None and given is not node and _from_constants(source, function, given, names - 1)
     if isinstance(node, ast.Call):
         name = source.script.name_of(node.func) or ""
         inside = [*node.args, *(word.value for word in node.keywords)]
@@ -109,10 +111,10 @@ def _from_constants(source: Source, function: ast.AST, node: ast.expr, depth: in
             inside.append(node.func.value)
         elif name not in ("len", "int", "float", "range") and not name.startswith("math."):
             return False
-        return all(_from_constants(source, function, one, depth - 1) for one in inside)
+        return all(_from_constants(source, function, one, names) for one in inside)
     if isinstance(node, ast.BinOp | ast.UnaryOp | ast.Tuple | ast.List | ast.Subscript | ast.Slice):
         return all(
-            _from_constants(source, function, one, depth - 1)
+            _from_constants(source, function, one, names)
             for one in ast.iter_child_nodes(node)
             if isinstance(one, ast.expr)
         )
