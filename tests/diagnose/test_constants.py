@@ -52,6 +52,10 @@ def test_ranges_and_what_is_computed_from_them_are_tables(body: str) -> None:
         "table = steps.sin()\nsteps = torch.arange(96)\nsteps.add_(x)",
         "table = steps.sin()\nsteps = torch.arange(96)\nsteps = steps + x",
         "table = steps.sin()\nfor steps in torch.arange(96): pass",
+        "table = torch.arange(96)\ntable[0] = x[0]",
+        "table = torch.arange(96)\ntable.add_(x)",
+        "table = torch.arange(96)\ntable += x",
+        "table = torch.arange(96) * self.pi",
         "table = one + torch.arange(96)\none = other + 1\nother = one + 1",
     ],
 )

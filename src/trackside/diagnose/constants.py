@@ -37,6 +37,10 @@ def table_of(source: Source, line: Line) -> ast.AST | None:
     function = source.script.function_around(statement)
     if function is None or not _from_constants(source, function, statement.value):
         return None
+    # What is written into later, or given other values, has to be made anew.
+    names = [one.id for one in statement.targets if isinstance(one, ast.Name)]
+    if not all(_given(function, name) is statement.value for name in names):
+        return None
     return function if _has_factory(source, function, statement.value) else None
 
 
@@ -94,7 +98,8 @@ def _from_constants(source: Source, function: ast.AST, node: ast.expr, names: in
         return True
     if isinstance(node, ast.Attribute):
         # Where a tensor lies, what it is of and how long it is; the operators' inputs tell that it stays so.
-        return node.attr in ("device", "dtype", "shape", "pi", "float32", "float64", "long", "int64")
+        named = source.script.name_of(node) or ""
+        return node.attr in ("device", "dtype", "shape") or named.startswith(("torch.", "math."))
     if isinstance(node, ast.Name):
         given = _given(function, node.id)
         return given is not None and given is not node and _from_constants(source, function, given, names - 1)

@@ -274,8 +274,8 @@ def _rebuilt_tables(evidence: Evidence, by_line: Mapping[Line, list[int]]) -> It
             title="A table that is the same in every step is computed anew in each",
             line=max(lines, key=lambda one: evidence.cost(lines[one])),
             evidence=[
-                f"{many(len(lines), 'line')} compute it from {', '.join(names)} and numbers, from nothing "
-                "that a step changes.",
+                f"It is computed on {many(len(lines), 'line')} from {', '.join(names)} and numbers, from "
+                "nothing that a step changes.",
                 f"That takes {duration(cost)} of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
             ],

@@ -12,8 +12,8 @@ batch = torch.randn(48, 192)
 
 
 def placed(x):
-    steps = torch.arange(600)[:, None] / 10000 ** (torch.arange(96) / 96)  # problem: rebuilt-constants
-    waves = torch.cat([steps.sin() * math.pi, steps.cos()], dim=1)
+    steps = torch.arange(600)[:, None] / 10000 ** (torch.arange(96) / 96)
+    waves = torch.cat([steps.sin().exp() * math.pi, steps.cos().exp()], dim=1)  # problem: rebuilt-constants
     return x + waves[: x.shape[0]]
 
 

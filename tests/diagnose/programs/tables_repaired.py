@@ -10,7 +10,7 @@ down, up = torch.randn(192, 8) / 14, torch.randn(8, 192) / 3
 optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3, fused=True)
 batch = torch.randn(48, 192)
 steps = torch.arange(600)[:, None] / 10000 ** (torch.arange(96) / 96)
-waves = torch.cat([steps.sin() * math.pi, steps.cos()], dim=1)
+waves = torch.cat([steps.sin().exp() * math.pi, steps.cos().exp()], dim=1)
 
 
 def placed(x):
