@@ -11,6 +11,7 @@ from trackside.comparison import tolerance
 from trackside.comparison.audit import check_kept, check_state
 from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
 from trackside.comparison.checks import Ledger
+from trackside.comparison.lifetime import changes_later
 from trackside.comparison.outputs import check_call
 from trackside.comparison.probe_kinds import (
     FINITE_ONLY,
@@ -24,7 +25,6 @@ from trackside.comparison.study import (
     AUDIT_SLOTS,
     BROKEN,
     Study,
-    changes_later,
     dtype_of,
     fit_outputs,
     oracle_is_finite,
