@@ -7,7 +7,8 @@ import pytest
 from tests.comparison.benches import opened
 
 from trackside.comparison import outputs
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
+from trackside.comparison.arms import BASELINE, CANDIDATE
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.outputs import _times, check_call
 from trackside.comparison.study import Study, learn

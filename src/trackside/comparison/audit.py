@@ -7,7 +7,8 @@ import signal
 import time
 from typing import Any
 
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call, Slot
+from trackside.comparison.arms import BASELINE, CANDIDATE, Arm, Call, Slot
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger
 from trackside.comparison.lifetime import LATE, changes_later
 from trackside.comparison.outputs import check_call, check_changed_inputs

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trackside.comparison.bench import Arm, Bench, Slot
+from trackside.comparison.arms import Arm, Slot
+from trackside.comparison.bench import Bench
 
 __all__ = ["LATE", "changes_later", "kept_outputs_change"]
 

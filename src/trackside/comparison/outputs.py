@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trackside.comparison import tolerance
-from trackside.comparison.bench import Bench, Call
+from trackside.comparison.arms import Call
+from trackside.comparison.bench import Bench
 from trackside.comparison.probe_kinds import NO_SUCH_INPUTS
 from trackside.comparison.structure import check_structure, overlaps, word
 from trackside.comparison.study import UNSTABLE, Study, extend_contract, plain_dtype

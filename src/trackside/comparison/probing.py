@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from trackside.comparison import tolerance
+from trackside.comparison.arms import BASELINE, CANDIDATE, Call
 from trackside.comparison.audit import check_kept, check_state
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger
 from trackside.comparison.lifetime import changes_later
 from trackside.comparison.outputs import check_call

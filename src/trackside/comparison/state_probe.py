@@ -10,7 +10,8 @@ from typing import Any
 
 import psutil
 
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
+from trackside.comparison.arms import BASELINE, CANDIDATE, Arm, Slot
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.outputs import check_call
 from trackside.comparison.probing import PROBE_SECONDS, baseline_copes, differs, few_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from trackside.comparison.bench import Call
+from trackside.comparison.arms import Call
 from trackside.comparison.checks import Ledger
 
 __all__ = ["check_structure", "overlaps", "word"]

@@ -9,7 +9,8 @@ from typing import Any
 
 from trackside.comparison import tolerance
 from trackside.comparison.answers import bytes_held
-from trackside.comparison.bench import BASELINE, Arm, Bench, Call
+from trackside.comparison.arms import BASELINE, Arm, Call
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger
 from trackside.comparison.lifetime import kept_outputs_change
 from trackside.comparison.rooms import room_for

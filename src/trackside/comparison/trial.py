@@ -20,8 +20,9 @@ from typing import Any
 
 import trackside
 from trackside.comparison import floor as physics
+from trackside.comparison.arms import BASELINE, CANDIDATE, Slot
 from trackside.comparison.audit import audit_candidate
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Slot
+from trackside.comparison.bench import Bench
 from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus

@@ -22,7 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 import trackside
-from trackside.comparison.bench import BASELINE, Bench, Slot
+from trackside.comparison.arms import BASELINE, Slot
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
 from trackside.comparison.measure import HostTime, plan_batch, plan_flushes
