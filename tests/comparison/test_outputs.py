@@ -8,10 +8,11 @@ from tests.comparison.benches import opened
 
 from trackside.comparison import outputs
 from trackside.comparison.arms import BASELINE, CANDIDATE
+from trackside.comparison.baseline import learn
 from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.outputs import _times, check_call
-from trackside.comparison.study import Study, learn
+from trackside.comparison.study import Study
 
 # In one draw of 20 the first row adds up to -2.8e-9, far less than a float32 sum of its terms is off by.
 AT_A_KINK = """

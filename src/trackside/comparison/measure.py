@@ -20,10 +20,11 @@ from trackside.comparison.audit import (
     match_parameters,
     watch_state,
 )
+from trackside.comparison.baseline import learn
 from trackside.comparison.bench import Bench
 from trackside.comparison.outputs import check_call, suspicious
 from trackside.comparison.probing import spot_check
-from trackside.comparison.study import Study, learn
+from trackside.comparison.study import Study
 from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.quads import quad_log_ratio
 from trackside.stats.spread import quads_for_half_width, robust_sigma

@@ -8,10 +8,11 @@ from typing import Any
 
 from trackside.comparison import tolerance
 from trackside.comparison.arms import Call
+from trackside.comparison.baseline import UNSTABLE, extend_contract
 from trackside.comparison.bench import Bench
 from trackside.comparison.probe_kinds import NO_SUCH_INPUTS
 from trackside.comparison.structure import check_structure, overlaps, word
-from trackside.comparison.study import UNSTABLE, Study, extend_contract, plain_dtype
+from trackside.comparison.study import Study, plain_dtype
 from trackside.comparison.tolerance import Bins
 
 __all__ = ["check_call", "check_changed_inputs", "suspicious"]
