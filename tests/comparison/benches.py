@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import trackside
+from trackside.comparison.baseline import study_baseline
 from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger
-from trackside.comparison.study import Study, study_baseline
+from trackside.comparison.study import Study
 from trackside.comparison.trial import Crew
 
 _crews: list[Crew] = []

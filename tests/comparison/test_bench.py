@@ -9,7 +9,8 @@ import pytest
 from tests.comparison.benches import opened
 
 from trackside.comparison import tolerance
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
+from trackside.comparison.arms import BASELINE, CANDIDATE, Arm, Slot
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Stop
 from trackside.comparison.measure import Measurement, Plan, _look_for_late_work
 from trackside.comparison.outputs import check_call

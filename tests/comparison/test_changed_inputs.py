@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from tests.comparison.benches import opened
 
+from trackside.comparison.arms import BASELINE, CANDIDATE, Call
 from trackside.comparison.audit import check_inputs
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Stop
 from trackside.comparison.study import Study
 

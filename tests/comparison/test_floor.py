@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trackside.comparison import floor
-from trackside.comparison.bench import BASELINE, CANDIDATE
+from trackside.comparison.arms import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.measure import Measurement, Plan
 from trackside.comparison.trial import Crew, Options, run_trial

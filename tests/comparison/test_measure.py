@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from trackside.comparison.bench import BASELINE, CANDIDATE
+from trackside.comparison.arms import BASELINE, CANDIDATE
 from trackside.comparison.measure import (
     _MAX_QUADS,
     _MIN_QUADS,

@@ -9,7 +9,8 @@ import pytest
 from tests.comparison.benches import opened
 
 from trackside.comparison import tolerance
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
+from trackside.comparison.arms import BASELINE, CANDIDATE, Call
+from trackside.comparison.bench import Bench
 from trackside.comparison.outputs import suspicious
 from trackside.comparison.study import Study
 from trackside.comparison.trial import Options, run_trial

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from trackside.comparison import accuracy, study, tolerance
+from trackside.comparison import accuracy, tolerance
+from trackside.comparison.baseline import learn
+from trackside.comparison.study import Study
 
 EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
@@ -281,14 +283,14 @@ def test_zeros_may_not_be_off_by_what_large_values_are_off_by() -> None:
 def test_errors_that_cannot_but_be_zero_do_not_water_down_what_noise_taught(dtype: str, kept: bool) -> None:
     noise = [100.0, 1e-16, 4e-16, 1.0]
     leaves = [{"path": "out", "kind": "tensor", "dtype": dtype}]
-    known = study.Study({}, leaves=leaves, bins={"out": {"270": list(noise)}})
+    known = Study({}, leaves=leaves, bins={"out": {"270": list(noise)}})
     zeros = {"270": [100.0, 0.0, 0.0, 1.0], "271": [5.0, 0.0, 0.0, 20.0]}
     bench: Any = SimpleNamespace(
         errors=lambda call, bulk: [{"path": "out", "bins": zeros, "bulk": zeros, "nonfinite": 0}]
     )
     call: Any = SimpleNamespace(leaves=[])
     for _ in range(5):
-        study.learn(bench, known, call)
+        learn(bench, known, call)
     assert (known.bins["out"]["270"] == noise) is kept
     assert known.bins["out"].keys() == {"270", "271"}
 

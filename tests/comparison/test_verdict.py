@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trackside.comparison.bench import BASELINE, CANDIDATE
+from trackside.comparison.arms import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.comparison.verdict import VERDICTS, Reading, conclude, read, worst_of

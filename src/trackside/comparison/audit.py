@@ -7,10 +7,13 @@ import signal
 import time
 from typing import Any
 
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Call, Slot
+from trackside.comparison.arms import BASELINE, CANDIDATE, Arm, Call, Slot
+from trackside.comparison.baseline import learn
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger
+from trackside.comparison.lifetime import LATE, changes_later
 from trackside.comparison.outputs import check_call, check_changed_inputs
-from trackside.comparison.study import AUDIT_SLOTS, LATE, Study, changes_later, learn
+from trackside.comparison.study import AUDIT_SLOTS, Study
 
 __all__ = [
     "audit_candidate",

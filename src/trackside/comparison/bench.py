@@ -7,21 +7,20 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from trackside.comparison import answers
+from trackside.comparison import answers, blame
+from trackside.comparison.arms import BASELINE, CANDIDATE, Arm, Call, Slot
 from trackside.comparison.checks import Ledger
 from trackside.comparison.rooms import room_for, room_of, widest_room
-from trackside.records.errors import ErrorKind, TracksideError
+from trackside.records.errors import TracksideError
 from trackside.workload.channel import ChannelTimeout
 from trackside.workload.fleet import Fleet, Process, ProcessFailed, Template
 from trackside.workload.memory import ArenaShape, host_file
 
-__all__ = ["BASELINE", "CANDIDATE", "Arm", "Bench", "Call", "Slot"]
+__all__ = ["Bench"]
 
-BASELINE, CANDIDATE = "baseline", "candidate"
 _REFERENCE_TIMEOUT = 300.0
 _START_TIMEOUT = 60.0
 
@@ -32,56 +31,6 @@ _FLUSHES = 4
 _SLOW_DRAW = 0.02
 
 _clock = time.perf_counter_ns
-
-
-@dataclass
-class Call:
-    """One call of one arm: which set it saw, what came out, how long the worker says it took."""
-
-    id: int
-    set: int
-    seed: int
-    leaves: list[dict[str, Any]]
-    ns: float
-    host: int
-    errors: list[dict[str, Any]] | None = None
-    """Against the oracle, leaf by leaf, once somebody asked."""
-
-
-@dataclass
-class Slot:
-    """A batch of calls between one go and one private copy."""
-
-    calls: list[Call]
-    judge_ns: int
-    enqueued_ns: int
-    hooks: list[str]
-    late_ns: list[int]
-    """For each paced call, how long the device went on after the event that ended it."""
-    waited: list[int]
-    """On a GPU, 1 for each call that returned when the device had done what was enqueued before it."""
-    output_bytes: int
-    """Memory that the outputs of one call span, gaps and all: so much is copied."""
-
-
-@dataclass
-class Arm:
-    """One arm's present worker."""
-
-    name: str
-    path: Path
-    process: Process
-    call_timeout: float
-    """Seconds that one call may take; each further one in a slot has the bench's `further_timeout` more."""
-    borrows_setup: bool = False
-    """Whether it is a candidate whose state the baseline's `setup` makes."""
-    build_seconds: float = 0.0
-    call_ns: float = 0.0
-    """What the candidate says an audited call took: for planning, since it may lie."""
-    slots: int = 0
-    """How many its arena has."""
-    holds: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """For each slot, set and seed of the call that was last made there."""
 
 
 class Bench:
@@ -150,28 +99,10 @@ class Bench:
         try:
             answer = self.reference.ask(op, self._patience(op), fds, **message)
         except ProcessFailed as error:
-            raise TracksideError(
-                {"timeout": "timeout", "memory": "device"}.get(error.how, "workload"),  # type: ignore[arg-type]
-                f"the reference process, which runs the baseline in float64, {error.detail} while asked to "
-                f"`{op}`; its output ends: {error.log[-500:]}",
-                "run the baseline file by hand; look for what exhausts memory, hangs or crashes in "
-                "`inputs` or `reference`; or try smaller sizes",
-            ) from error
+            blame.reference_failed(op, error)
         raised = answer.get("raised")
         if raised:
-            where = f" at {raised['where']}" if raised["where"] else ""
-            kind: ErrorKind = "device" if raised["memory"] else raised.get("kind") or "workload"
-            raise TracksideError(
-                kind,
-                raised["message"]
-                if kind == "device" and not raised["memory"]
-                else f"the baseline's file raised {raised['type']}{where} in `{op}`: {raised['message']}"
-                if raised["type"]
-                else f"the baseline's file could not be used: {raised['message']}",
-                "smaller sizes, or a device with more memory"
-                if raised["memory"]
-                else "repair the baseline file; it is the authority on inputs and reference",
-            )
+            blame.reference_raised(op, raised)
         return answer
 
     def _patience(self, op: str) -> float:
@@ -333,13 +264,13 @@ class Bench:
         try:
             arm.process.post(op, fds, **message)
         except ProcessFailed as error:
-            self._blame(arm, op, error)
+            blame.arm_failed(self.ledger, arm.name, op, error, self.situation + self.remedy)
 
     def _answer(self, arm: Arm, op: str, timeout: float) -> dict[str, Any]:
         try:
             answer = arm.process.answer(op, timeout)
         except ProcessFailed as error:
-            self._blame(arm, op, error)
+            blame.arm_failed(self.ledger, arm.name, op, error, self.situation + self.remedy)
         if not answers.well_formed(op, answer):
             if arm.name == CANDIDATE:
                 self.ledger.failed("protocol-intact", f"the candidate's answer to `{op}` is malformed")
@@ -348,40 +279,8 @@ class Bench:
             )
         raised = answer.get("raised")
         if raised:
-            where = f" at {raised['where']}" if raised["where"] else ""
-            # On one line: a candidate's message must not look like one of ours.
-            message = " ".join(raised["message"].split())
-            text = f"raised {raised['type']}{where} in `{op}`{self.situation}: {message}"
-            if not raised["type"]:
-                text = f"could not be used: {message}"
-            text += self.remedy
-            if arm.name == CANDIDATE:
-                if raised.get("memory") and (others := self.others()):
-                    # Whose fault it is cannot be told: alone it might have had enough.
-                    self.ledger.failed(
-                        "machine-quiet",
-                        f"the candidate {text}; other processes use this GPU ({others}): "
-                        "run again without them",
-                    )
-                    self.ledger.settle()
-                self.ledger.failed(
-                    "worker-survives", f"the candidate {text}", traceback=raised.get("traceback", "")
-                )
-            kind: ErrorKind = "device" if raised.get("memory") else "workload"
-            raise TracksideError(kind, f"the {arm.name} {text}", "make the file run on its own first")
+            blame.arm_raised(self.ledger, arm.name, op, raised, self.situation, self.remedy, self.others)
         return answer
-
-    def _blame(self, arm: Arm, op: str, error: ProcessFailed) -> NoReturn:
-        text = f"the {arm.name} {error.detail}" + (f" during `{op}`" if error.how != "timeout" else "")
-        text += self.situation + self.remedy
-        if arm.name == CANDIDATE:
-            check = "protocol-intact" if error.how == "forged" else "worker-survives"
-            self.ledger.failed(check, text, log=error.log[-1000:])
-        raise TracksideError(
-            {"timeout": "timeout", "memory": "device"}.get(error.how, "workload"),  # type: ignore[arg-type]
-            f"{text}; its output ends: {error.log[-500:]}",
-            "make the file run on its own first",
-        ) from error
 
     @contextmanager
     def apart(self) -> Iterator[None]:

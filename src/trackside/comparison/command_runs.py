@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trackside.comparison.bench import CANDIDATE
+from trackside.comparison.arms import CANDIDATE
 from trackside.comparison.command_host import Ended, Host, clear
 from trackside.comparison.command_outputs import STDOUT, Output, collect, printed
 

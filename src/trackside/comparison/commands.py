@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 import trackside
-from trackside.comparison.bench import BASELINE, CANDIDATE
+from trackside.comparison.arms import BASELINE, CANDIDATE
 from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.command_host import Host

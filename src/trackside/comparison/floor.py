@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench
+from trackside.comparison.arms import BASELINE, CANDIDATE
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement
 from trackside.comparison.study import Study

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from trackside.comparison.arms import BASELINE, CANDIDATE, Call, Slot
 from trackside.comparison.audit import (
     check_environment,
     check_inputs,
@@ -19,10 +20,11 @@ from trackside.comparison.audit import (
     match_parameters,
     watch_state,
 )
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call, Slot
+from trackside.comparison.baseline import learn
+from trackside.comparison.bench import Bench
 from trackside.comparison.outputs import check_call, suspicious
 from trackside.comparison.probing import spot_check
-from trackside.comparison.study import Study, learn
+from trackside.comparison.study import Study
 from trackside.stats.intervals import RunningSignSequence
 from trackside.stats.quads import quad_log_ratio
 from trackside.stats.spread import quads_for_half_width, robust_sigma

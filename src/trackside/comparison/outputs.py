@@ -1,16 +1,18 @@
-"""One candidate call beside the baseline's on the same inputs: structure, aliasing, accuracy."""
+"""One candidate call beside the baseline's on equal inputs: how far off it may be, and what explains more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from trackside.comparison import tolerance
-from trackside.comparison.bench import Bench, Call
-from trackside.comparison.checks import Ledger
+from trackside.comparison.arms import Call
+from trackside.comparison.baseline import UNSTABLE, extend_contract
+from trackside.comparison.bench import Bench
 from trackside.comparison.probe_kinds import NO_SUCH_INPUTS
-from trackside.comparison.study import UNSTABLE, Study, extend_contract, plain_dtype
+from trackside.comparison.structure import check_structure, overlaps, word
+from trackside.comparison.study import Study, plain_dtype
 from trackside.comparison.tolerance import Bins
 
 __all__ = ["check_call", "check_changed_inputs", "suspicious"]
@@ -137,7 +139,7 @@ def check_call(
         finite_only,
         brief,
     )
-    _check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs, look.remedy)
+    check_structure(bench.ledger, call, standard, look.name, study.reuses_outputs, look.remedy)
     for fact, leaf in zip(call.leaves, bench.errors(call), strict=True):
         _check_leaf(look, fact, leaf)
     study.checked += 1
@@ -162,11 +164,11 @@ def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
         [
             (
                 f["path"],
-                _word(f),
+                word(f),
                 f.get("within"),
                 f.get("alias"),
                 f.get("copied", True),
-                f["kind"] == "tensor" and _overlaps(f),
+                f["kind"] == "tensor" and overlaps(f),
             )
             for f in c.leaves
         ]
@@ -189,114 +191,6 @@ def suspicious(bench: Bench, study: Study, call: Call, standard: Call) -> bool:
         if tolerance.exceeds(leaf["bins"], _allowances(known, study, leaf, _BOTH_OFF)) is not None:
             return True
     return False
-
-
-def _check_structure(
-    ledger: Ledger, call: Call, standard: Call, name: str, reused: bool, remedy: str
-) -> None:
-    mine, theirs = {f["path"]: f for f in call.leaves}, {f["path"]: f for f in standard.leaves}
-    missing = [p for p in theirs if p not in mine]
-    if missing:
-        check = (
-            "state-matches"
-            if missing[0].startswith("state:") or missing[0].endswith(".grad")
-            else "output-structure"
-        )
-        ledger.failed(
-            check,
-            f"{name}: {missing[0]} is missing; the baseline has {_word(theirs[missing[0]])}{remedy}",
-        )
-    extra = [p for p in mine if p not in theirs]
-    if extra:
-        ledger.failed(
-            "output-structure",
-            f"{name}: {extra[0]} is {_word(mine[extra[0]])}; the baseline has no such output{remedy}",
-        )
-    for path, fact in mine.items():
-        other = theirs.get(path)
-        if other is None:
-            continue
-        if _word(fact) != _word(other):
-            ledger.failed(
-                "output-structure",
-                f"{name}: {path} is {_word(fact)}; the baseline's is {_word(other)}{remedy}",
-            )
-            continue
-        if not _nested_alike(fact.get("within") or [], other.get("within") or []):
-            mine_in, theirs_in = (" in a ".join(reversed(f.get("within") or ["bare"])) for f in (fact, other))
-            ledger.failed(
-                "output-structure",
-                f"{name}: {path} is in a {mine_in}; the baseline's in a {theirs_in}{remedy}",
-            )
-        if fact["kind"] != "tensor":
-            continue
-        if other.get("requires_grad") and not fact.get("requires_grad"):
-            ledger.warned(
-                "output-structure",
-                f"{name}: {path} carries no autograd graph; the baseline's does: a caller may call backward",
-            )
-        if fact.get("inference") and not other.get("inference"):
-            ledger.warned(
-                "output-structure",
-                f"{name}: {path} is an inference tensor, the baseline's is not: autograd refuses to work "
-                "with it; use `torch.no_grad()`",
-            )
-        for problem in _memory_problems(fact, other):
-            ledger.failed("output-structure", f"{name}: {path} {problem}{remedy}")
-        mine_with, theirs_with = fact.get("alias"), other.get("alias")
-        if reused and {mine_with, theirs_with} <= {None, "state"}:
-            # Valid until the next call: a buffer that is kept in the state is what that is for.
-            continue
-        if mine_with != theirs_with:
-            ledger.failed(
-                "aliasing",
-                f"{name}: {path} shares memory with {fact.get('alias') or 'nothing'}; the "
-                f"baseline's with {other.get('alias') or 'nothing'}",
-            )
-    ledger.passed("output-structure", "same nesting, types, dtypes, shapes and device")
-    ledger.passed("aliasing", "shares memory where the baseline's does")
-
-
-def _nested_alike(mine: list[str], theirs: list[str]) -> bool:
-    """Whether a caller who unpacks the baseline's containers can unpack these; fields may get names."""
-    return len(mine) == len(theirs) and all(
-        one == other or (other == "sequence" and str(one).startswith("named tuple"))
-        for one, other in zip(mine, theirs, strict=True)
-    )
-
-
-def _memory_problems(fact: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    if _overlaps(fact) and not _overlaps(other):
-        yield f"is a view with strides {fact['stride']}: several elements share one place in memory"
-    if not fact.get("copied", True):
-        yield (
-            f"could not be read: it spans {fact['span']:,} bytes, the baseline's {other['span']:,}; return a "
-            "contiguous copy"
-        )
-
-
-def _overlaps(fact: dict[str, Any]) -> bool:
-    reach = 0
-    for step, n in sorted((s, n) for n, s in zip(fact["shape"], fact["stride"], strict=True) if n > 1):
-        if step <= reach:
-            return True
-        reach += (n - 1) * step
-    return False
-
-
-def _word(fact: dict[str, Any]) -> str:
-    if fact["kind"] == "tensor":
-        # State may lie where an implementation wants it: fused optimizers keep their step on the GPU.
-        where = "" if fact["path"].startswith("state:") else f" on {fact['device']}"
-        return f"{fact['dtype']}{fact['shape']}{where}"
-    if fact["kind"] == "value":
-        value = fact["value"]
-        if isinstance(value, dict):
-            return "a float"
-        # How large a number should be is for the oracle to judge: rounding alone may turn a count by one.
-        name = type(value).__name__
-        return f"a plain {name}" if isinstance(value, int) else f"the {name} {value!r}"
-    return f"a {fact['kind']}"
 
 
 def _check_leaf(look: _Look, fact: dict[str, Any], leaf: dict[str, Any]) -> None:

@@ -8,9 +8,12 @@ from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from trackside.comparison import tolerance
+from trackside.comparison.arms import BASELINE, CANDIDATE, Call
 from trackside.comparison.audit import check_kept, check_state
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Call
+from trackside.comparison.baseline import BROKEN, fit_outputs, oracle_is_finite
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger
+from trackside.comparison.lifetime import changes_later
 from trackside.comparison.outputs import check_call
 from trackside.comparison.probe_kinds import (
     FINITE_ONLY,
@@ -20,15 +23,7 @@ from trackside.comparison.probe_kinds import (
     ORDER_KEPT,
     PROBES,
 )
-from trackside.comparison.study import (
-    AUDIT_SLOTS,
-    BROKEN,
-    Study,
-    changes_later,
-    dtype_of,
-    fit_outputs,
-    oracle_is_finite,
-)
+from trackside.comparison.study import AUDIT_SLOTS, Study, dtype_of
 from trackside.comparison.tolerance import Bins
 from trackside.records.errors import TracksideError
 from trackside.workload.time_limit import allowed

@@ -10,11 +10,13 @@ from typing import Any
 
 import psutil
 
-from trackside.comparison.bench import BASELINE, CANDIDATE, Arm, Bench, Slot
+from trackside.comparison.arms import BASELINE, CANDIDATE, Arm, Slot
+from trackside.comparison.baseline import oracle_is_finite
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.outputs import check_call
 from trackside.comparison.probing import PROBE_SECONDS, baseline_copes, differs, few_of
-from trackside.comparison.study import Study, oracle_is_finite
+from trackside.comparison.study import Study
 from trackside.records.errors import TracksideError
 from trackside.workload.time_limit import allowed
 

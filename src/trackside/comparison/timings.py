@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trackside.comparison.bench import BASELINE, CANDIDATE
+from trackside.comparison.arms import BASELINE, CANDIDATE
 from trackside.comparison.measure import Measurement
 from trackside.stats.spread import iqr_rel, quantile
 

@@ -20,8 +20,10 @@ from typing import Any
 
 import trackside
 from trackside.comparison import floor as physics
+from trackside.comparison.arms import BASELINE, CANDIDATE, Slot
 from trackside.comparison.audit import audit_candidate
-from trackside.comparison.bench import BASELINE, CANDIDATE, Bench, Slot
+from trackside.comparison.baseline import study_baseline
+from trackside.comparison.bench import Bench
 from trackside.comparison.certificate import seal
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
@@ -29,7 +31,7 @@ from trackside.comparison.measure import MAX_FLUSHES, HostTime, Plan, measure, p
 from trackside.comparison.options import DEFAULT_PAIRS, QUICK_PAIRS, Options
 from trackside.comparison.probing import probe, probe_in_a_row, probe_shapes, report_probes
 from trackside.comparison.state_probe import probe_state
-from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
+from trackside.comparison.study import AUDIT_SLOTS, Study
 from trackside.comparison.trial_record import Context, Outcome, build_record, save_quads, unstarted_record
 from trackside.comparison.verdict import conclude, read, worst_of
 from trackside.machine.facts import facts as machine_facts

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trackside.comparison.bench import BASELINE, CANDIDATE
+from trackside.comparison.arms import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.stats import quiet

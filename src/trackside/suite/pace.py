@@ -22,11 +22,13 @@ from typing import Any, Final
 import numpy as np
 
 import trackside
-from trackside.comparison.bench import BASELINE, Bench, Slot
+from trackside.comparison.arms import BASELINE, Slot
+from trackside.comparison.baseline import study_baseline
+from trackside.comparison.bench import Bench
 from trackside.comparison.checks import Ledger, Stop
 from trackside.comparison.crew import Crew, default_threads, share_cpus
 from trackside.comparison.measure import HostTime, plan_batch, plan_flushes
-from trackside.comparison.study import AUDIT_SLOTS, Study, study_baseline
+from trackside.comparison.study import AUDIT_SLOTS, Study
 from trackside.machine.facts import MachineFacts, gpu_numbered
 from trackside.machine.facts import facts as machine_facts
 from trackside.machine.telemetry import Recorder, Telemetry
