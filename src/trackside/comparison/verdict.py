@@ -12,7 +12,7 @@ from trackside.comparison.arms import BASELINE, CANDIDATE
 from trackside.comparison.checks import Ledger
 from trackside.comparison.measure import Measurement, Pair, Plan, Quad
 from trackside.stats import quiet
-from trackside.stats.intervals import Interval, balanced_interval
+from trackside.stats.intervals import Interval, at_confidence, balanced_interval
 from trackside.stats.quads import pair_median
 from trackside.stats.totals import contradicts, falls_short, total_ratio
 from trackside.stats.verdict import PROOF, classify
@@ -29,12 +29,15 @@ _FISHER_ALPHA = 0.01
 _FEW_DISTURBED = 0.1
 # A worker's clock that claims more than twice what the judge's clock allows at most is not believed.
 _BELIEVED_SHARE = 0.5
+# It takes an interval at this to be rejected: at 95 %, noise alone would do for one honest claim in forty.
+_CERTAIN = 0.999
 # Gains below this are left to the intervals.
 _WORTH_ASKING = 0.05
 # Times the baseline's memory from which the outputs' copies weigh on the judge's clock.
 _STREWN = 1.25
 # What a slot may take one arm longer to start on a GPU: seen with the graphs of torch.compile were 0.4 ms.
-_SLOT_START_NS = 600e3
+# And each fill before a call's own clock begins: with those graphs 2.2 µs, be there 126 in a slot or 336.
+_SLOT_START_NS, _FILL_NS = 600e3, 3e3
 # So many quads blur a pair's median as much as processes differ: beyond that, more of them say little more.
 # Pairs that other work left with few quads count for less. The sum of all times weighs them alike.
 _PROCESS_QUADS = 20
@@ -55,6 +58,8 @@ class Reading:
     """What a lying worker could hide in each call and still have the judge's clock say so much at least."""
     kept: int
     quads: int
+    judge_most: float = -math.inf
+    """The most that the judge's clock allows whatever the noise, in log ratio."""
     excuse: str = ""
     """What an honest candidate may spend on the judge's clock and not on its own: outputs that span far more
     memory than the baseline's, which the judge has to copy; the host's work, where calls are paced; or what
@@ -97,7 +102,8 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
     )
     first = [pair.first for pair in measurement.pairs]
     speed = balanced_interval(speeds, first, weights=weights)
-    judge = _at_most(_as_ratio(balanced_interval(shares, first, weights=weights)), speed)
+    share = balanced_interval(shares, first, weights=weights)
+    judge = _at_most(_as_ratio(share), speed)
     beyond = balanced_interval(hidden, first, weights=weights).mid
     if undisturbed:
         undisturbed.report(ledger, classify(speed, plan.delta) == "slower")
@@ -111,6 +117,7 @@ def read(measurement: Measurement, ledger: Ledger) -> Reading:
         lie_us=_median_of(timed, "B") * math.expm1(speed.mid - judge.low) / 1e3,
         kept=len(keep),
         quads=len(timed),
+        judge_most=_as_ratio(at_confidence(share, _CERTAIN)).high,
         excuse=_paced(plan) or _strewn(measurement.output_bytes) or _starting(plan, beyond),
     )
 
@@ -131,12 +138,14 @@ def _paced(plan: Plan) -> str:
 
 
 def _starting(plan: Plan, hidden_ns: float) -> str:
-    extra = hidden_ns * (plan.batch + 1)
-    if plan.kind == "cpu" or extra > _SLOT_START_NS:
+    calls = plan.batch + 1
+    extra = hidden_ns * calls
+    if plan.kind == "cpu" or extra > _SLOT_START_NS + _FILL_NS * plan.flushes * calls:
         return ""
     return (
-        f"its slots take {extra / 1e3:.0f} µs longer than its calls say, and to start one may take so much "
-        "longer in one process than in the other: a larger size would tell"
+        f"its slots take {extra / 1e3:.0f} µs longer than its calls say, and to start one and to clear the "
+        "cache before each call may take so much longer in one process than in the other: a larger size "
+        "would tell"
     )
 
 
@@ -262,8 +271,17 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     judge = reading.judge
     assert judge is not None
     claimed, believed = math.exp(reading.speed.low) - 1, math.exp(judge.high) - 1
+    most = math.exp(max(judge.high, reading.judge_most)) - 1
     doubted = believed < _BELIEVED_SHARE * claimed and claimed > _WORTH_ASKING
-    if doubted and reading.excuse:
+    if doubted and not reading.excuse and most >= _BELIEVED_SHARE * claimed:
+        reasons.append(
+            f"the judge's clock cannot confirm the speedup: {_span(judge)}, while the candidate's own says "
+            f"{_span(reading.speed)}; noise may be why: a quieter machine, a longer budget or a larger size "
+            "would tell"
+        )
+        ledger.warned("clocks-agree", reasons[-1])
+        verdict = "inconclusive"
+    elif doubted and reading.excuse:
         # What is on the judge's clock and not on the candidate's may be that: no lie, and no proof either.
         reasons.append(f"the judge's clock cannot confirm the speedup: {_span(judge)}; {reading.excuse}")
         ledger.warned("clocks-agree", reasons[-1])
