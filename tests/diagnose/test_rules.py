@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from trackside.diagnose.diagnosis import all_rules, diagnose
 from trackside.diagnose.evidence import Evidence, Machine, gather
 from trackside.diagnose.rule import RULES, Draft, Rule
 from trackside.diagnose.source import read_source
-from trackside.diagnose.workbench import Timing, Workbench
+from trackside.diagnose.workbench import Memory, Timing, Workbench
 from trackside.profiling.captured import Captured
 from trackside.profiling.line_stacks import Line
 from trackside.records.profile import WindowTimes
@@ -186,7 +187,12 @@ class TwoIdleCores(Workbench):
     "ms."""
 
     def times(
-        self, setup: str, *arms: str, threads: int | None = None, on_host: bool = False
+        self,
+        setup: str,
+        *arms: str,
+        threads: int | None = None,
+        on_host: bool = False,
+        memory: Memory = "kept",
     ) -> tuple[Timing, ...] | None:
         assert arms == ("torch.mm(a, b)",)
         ast.parse(setup)
@@ -220,6 +226,81 @@ def test_the_workbench_times_both_ways_and_refuses_what_cannot_run() -> None:
         assert bench.ratio("a = nonsense", "a", "a") is None
         # It goes on after a question that failed.
         assert bench.times("x = 1", "x + 1") is not None
+
+
+SOFTMAX = (
+    "torch.set_grad_enabled(False); x = torch.rand(700, 600)",
+    "e = (x - x.amax(-1, keepdim=True)).exp(); e / e.sum(-1, keepdim=True)",
+    "x.softmax(-1)",
+)
+
+
+def test_a_way_that_takes_a_program_as_long_as_where_memory_is_kept_is_compared_there() -> None:
+    with Workbench(threads=1, seconds=0.2) as bench:
+        kept = bench.times(*SOFTMAX)
+        assert kept is not None
+        here = bench.ratio(*SOFTMAX, old_ns=1.1e9 * kept[0].host)
+        assert here is not None
+        assert here == bench.ratio(*SOFTMAX)
+        assert here.host == pytest.approx(kept[1].host / kept[0].host)
+
+
+def test_a_way_that_pays_for_new_memory_in_a_program_leaves_open_whether_the_new_one_does() -> None:
+    with Workbench(threads=1, seconds=0.2) as bench:
+        kept, back = bench.times(*SOFTMAX), bench.times(*SOFTMAX, memory="given back")
+        assert kept is not None
+        assert back is not None
+        assert back[0].host > 1.8 * kept[0].host
+        seen = {}
+        for reading in ("least", "usual", "most"):
+            with bench.read(reading):
+                ratio = bench.ratio(*SOFTMAX, old_ns=1e9 * back[0].host)
+                assert ratio is not None
+                seen[reading] = ratio.host
+        assert seen["least"] == pytest.approx(1.06 * back[1].host / back[0].host)
+        assert seen["most"] == pytest.approx(0.94 * kept[1].host / back[0].host)
+        assert seen["most"] < seen["usual"] < seen["least"]
+
+
+class TwoMemories(Workbench):
+    """Says of two ways that the second is little faster, but for what new memory costs the first."""
+
+    def times(
+        self,
+        setup: str,
+        *arms: str,
+        threads: int | None = None,
+        on_host: bool = False,
+        memory: Memory = "kept",
+    ) -> tuple[Timing, ...] | None:
+        self.asked += 1
+        return tuple(map(Timing, {"kept": (380e-6, 330e-6), "given back": (2121e-6, 2000e-6)}[memory]))
+
+
+def test_the_range_of_a_replacement_holds_what_its_timings_leave_open(
+    tmp_path: Path, only: dict[str, Rule]
+) -> None:
+    evidence = replace(host_steps(tmp_path), workbench=TwoMemories())
+
+    def look(evidence: Evidence, old_ns: float) -> Iterator[Draft]:
+        assert evidence.workbench is not None
+        ratio = evidence.workbench.ratio("", "old", "new", old_ns=old_ns)
+        assert ratio is not None
+        rows = evidence.ops("aten::mm")
+        yield Draft(f"{old_ns}", Line("a.py", 1), ["1"], "f", evidence.shrunk(rows, ratio), spread=0.0)
+
+    gains = []
+    for old_ns in (400e3, 2121e3):
+        only["one"] = replace(RULES["float64"], id="one", look=partial(look, old_ns=old_ns))
+        gains.append(diagnose(evidence).findings[0].gain)
+    kept, back = gains
+    share = evidence.share(evidence.ops("aten::mm"))
+    assert kept.mid == pytest.approx(share * (1 - 330 / 380), abs=0.003)
+    assert back.mid == pytest.approx(share * (1 - (330 + 2000) / 2 / 2121), abs=0.003)
+    # As wide as a range may be: one way it gains nothing, the other way most of the old way's time.
+    assert back.high - back.low == pytest.approx(back.mid)
+    assert back.low < 0.7 * back.mid
+    assert back.high > 1.3 * back.mid
 
 
 def test_the_workbench_ends_rounds_of_calls_that_become_slow_and_forgets_a_question_s_threads() -> None:

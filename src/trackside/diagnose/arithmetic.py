@@ -122,7 +122,8 @@ def looped_products(evidence: Evidence) -> Iterator[Draft]:
         if not same and len(left) != 2:
             continue
         match = _at_once(tuple(products), times, left, right, evidence.type(products[0]), same, linear)
-        ratio = bench(evidence, match, grads=bool(backward_of(evidence, products)))
+        back = backward_of(evidence, products)
+        ratio = bench(evidence, match, grads=bool(back), calls=len(evidence.steps))
         own = {line, *(Line(line.file, loop.lineno) for loop in loops[:1])}
         inner = [row for row in evidence.forward_ops if evidence.places.caller(row) in own]
         back = backward_of(evidence, inner)

@@ -111,8 +111,12 @@ def backward_of(evidence: Evidence, rows: Iterable[int]) -> list[int]:
     return sorted({row for inner in evidence.closure(rows).tolist() for row in derivatives.get(inner, ())})
 
 
-def bench(evidence: Evidence, match: Match, grads: bool) -> Ratio | None:
-    """What the new way takes of the old way's time, with derivatives where the program takes them."""
+def bench(evidence: Evidence, match: Match, grads: bool, calls: int = 1) -> Ratio | None:
+    """What the new way takes of the old way's time, with derivatives where the program takes them.
+
+    Args:
+        calls: as how many calls of the old way the match's rows count.
+    """
     if evidence.workbench is None:
         return None
     letters = "abcdefgh"[: len(match.tensors)]
@@ -121,14 +125,17 @@ def bench(evidence: Evidence, match: Match, grads: bool) -> Ratio | None:
         f"{match.setup}\nxs = [{', '.join(match.tensors)}]\n"
         f"def old({arguments}): return {match.old}\ndef new({arguments}): return {match.new}\n"
     )
+    rows = [*match.rows, *backward_of(evidence, match.rows)] if grads else match.rows
+    took = evidence.cost(rows) * len(evidence.steps) / calls
     if not grads:
-        return evidence.workbench.ratio(f"{setup}torch.set_grad_enabled(False)", "old(*xs)", "new(*xs)")
+        setup += "torch.set_grad_enabled(False)"
+        return evidence.workbench.ratio(setup, "old(*xs)", "new(*xs)", old_ns=took)
     setup += (
         "torch.set_grad_enabled(True)\nfor x in xs: x.requires_grad_(x.is_floating_point())\n"
         "leaves = [x for x in xs if x.requires_grad]\ng = torch.ones_like(old(*xs).detach())\n"
     )
     arm = "torch.autograd.grad({}(*xs), leaves, g)"
-    return evidence.workbench.ratio(setup, arm.format("old"), arm.format("new"))
+    return evidence.workbench.ratio(setup, arm.format("old"), arm.format("new"), old_ns=took)
 
 
 def replacement(

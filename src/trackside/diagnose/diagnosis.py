@@ -10,6 +10,7 @@ from importlib import import_module
 
 from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.rule import RULES, Draft, Rule
+from trackside.diagnose.workbench import Reading
 from trackside.records.profile import Finding, Gain, Trust
 from trackside.trace.edits import Edit
 from trackside.trace.what_if import predict
@@ -40,6 +41,7 @@ LEAST_GAIN = 0.01
 _SURE, _SURE_SHARE = 0.015, 0.25
 # A range is no wider than the larger of these: one that says everything says nothing.
 _WIDEST = 0.05
+_EXTREMES: tuple[Reading, ...] = ("least", "most")
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
         if rule.on not in where:
             continue
         try:
-            drafts = list(rule.look(evidence))
+            drafts = _drafts(evidence, rule)
         except Exception as error:
             # One rule's defect must not cost the others' findings.
             failed.append(
@@ -93,13 +95,35 @@ def diagnose(evidence: Evidence, least: float = LEAST_GAIN) -> Diagnosis:
                 )
             )
             continue
-        priced += [_Priced(rule, draft, _gain(evidence, draft)) for draft in drafts]
+        priced += [_Priced(rule, draft, _gain(evidence, draft, others)) for draft, others in drafts]
     kept = _without_repeats([one for one in priced if one.gain.mid >= least])
     kept.sort(key=lambda one: -one.gain.mid)
     return Diagnosis([_finding(evidence, one) for one in kept], _together(evidence, kept), failed)
 
 
-def _gain(evidence: Evidence, draft: Draft) -> Gain:
+def _drafts(evidence: Evidence, rule: Rule) -> list[tuple[Draft, list[Draft]]]:
+    """What a rule found; beside each the same by the least and the most that the workbench leaves open."""
+    workbench = evidence.workbench
+    if workbench is None:
+        return [(draft, []) for draft in rule.look(evidence)]
+    before = workbench.asked
+    drafts = list(rule.look(evidence))
+    if not drafts or workbench.asked == before:
+        return [(draft, []) for draft in drafts]
+    others: list[Draft] = []
+    for reading in _EXTREMES:
+        with workbench.read(reading):
+            others += rule.look(evidence)
+    return [(draft, [other for other in others if _place(other) == _place(draft)]) for draft in drafts]
+
+
+def _place(draft: Draft) -> object:
+    return draft.line or draft.title
+
+
+def _gain(evidence: Evidence, draft: Draft, others: Sequence[Draft]) -> Gain:
+    """What a draft saves, anything between what the `others` say of the same place included."""
+
     def of(edits: Sequence[Edit] | None, otherwise: float) -> float:
         return _saved(evidence, edits, draft.rare) if edits is not None else otherwise
 
@@ -110,6 +134,9 @@ def _gain(evidence: Evidence, draft: Draft) -> Gain:
     low = min(of(draft.least, mid * (1 - draft.spread)), mid - unsure)
     most = of(draft.most, mid * (1 + draft.spread)) if draft.saves is None else draft.saves[1]
     high = max(most, mid + unsure)
+    for other in others if draft.saves is None else ():
+        saved = of(other.edits, 0.0)
+        low, high = min(low, saved - _SURE), max(high, saved + _SURE)
     # Where the range is too wide it is drawn together around the estimate.
     widest = max(_WIDEST, mid)
     if high - low > widest:
@@ -141,7 +168,7 @@ def _without_repeats(priced: list[_Priced]) -> list[_Priced]:
     """Without what a more particular rule says about the same line, and the same rule there twice."""
     found: dict[tuple[str, object], _Priced] = {}
     for one in priced:
-        key = one.rule.id, one.draft.line or one.draft.title
+        key = one.rule.id, _place(one.draft)
         if key not in found or found[key].gain.mid < one.gain.mid:
             found[key] = one
     said = {(one.rule.id, one.draft.line) for one in found.values() if one.draft.line is not None}
