@@ -14,7 +14,7 @@ import torch
 from torch.profiler import record_function
 
 from trackside.profiling.inputs_log import INPUTS_FILE, InputsLog
-from trackside.trace.execution_trace import read_calls, with_inputs
+from trackside.trace.execution_trace import Calls, read_calls, with_inputs
 from trackside.trace.model import Kind, OpInputs, Trace
 from trackside.trace.reader import read_trace
 from trackside.trace.steps import Steps, find_steps
@@ -170,6 +170,50 @@ def test_turns_that_were_noted_by_the_clock_give_their_inputs_to_each_step(tmp_p
     products = [(mine, theirs) for mine, theirs in zip(filled, expected, strict=True) if "mm" in mine[0]]
     assert len(products) > 10
     assert all(mine == theirs for mine, theirs in products)
+
+
+@pytest.mark.parametrize(("part", "known"), [(1.1, 1.0), (0.8, 0.75)])
+def test_turns_that_were_noted_from_the_middle_of_one_to_the_next_are_laid_around_a_step(
+    tmp_path: Path, part: float, known: float
+) -> None:
+    step = training()
+    bare, steps = traced(tmp_path, step, shapes=False)
+    expected = told(*traced(tmp_path, step, shapes=True))
+    turn = len(expected) // len(steps)
+    seen = expected[turn // 3 : turn // 3 + int(part * turn) + 16]
+    calls = Calls(tuple(name for name, _ in seen), tuple(given or OpInputs((), (), ()) for _, given in seen))
+    filled = told(with_inputs(bare, steps, [calls]), steps)
+    both = list(zip(filled, expected, strict=True))
+    assert [(mine, theirs) for mine, theirs in both if mine[1] is not None and mine != theirs] == []
+    there = [mine[1] is not None for mine, theirs in both if theirs[1] is not None and theirs[1].types]
+    assert sum(there) >= known * len(there)
+
+
+def test_a_part_of_turns_that_fits_in_several_places_is_laid_in_none(tmp_path: Path) -> None:
+    def step() -> None:
+        for _ in range(60):
+            torch.ones(3, 2).relu()
+        for n in range(60):
+            torch.ones(n, 2).relu()
+
+    with torch.autograd.profiler.profile(use_kineto=True) as profiler:
+        for _ in range(3):
+            step()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    trace = read_trace(tmp_path / "trace.json")
+    rows = trace.of(Kind.OP)
+    turn = len(rows) // 3
+    bounds = trace.start[rows[[0, turn, 2 * turn]]]
+    steps = Steps(bounds, np.array([*bounds[1:], trace.end[rows[-1]] + 1]), "operators that repeat")
+    names = [trace.name_of(row) for row in rows[:turn].tolist()]
+    # Of one shape where the step has many: whatever they are given would be as right in another place.
+    given = [OpInputs(((3, 2),), ("float",), ("",)) if name == "aten::relu" else None for name in names]
+    half = slice(0, int(0.6 * turn))
+    calls = Calls(tuple(names[half]), tuple(one or OpInputs((), (), ()) for one in given[half]))
+    filled = with_inputs(trace, steps, [calls])
+    relus = [row for row in rows.tolist() if trace.name_of(row) == "aten::relu"]
+    # One and the same for all of that name, as ever.
+    assert {int(filled.detail[row]) for row in relus} == {int(filled.detail[relus[0]])}
 
 
 def test_where_the_program_has_a_trace_of_its_own_it_is_left_alone(tmp_path: Path) -> None:

@@ -28,6 +28,10 @@ _USER_SCOPE = "7"
 _SCALAR = {"Int": "Scalar", "Double": "Scalar", "Bool": "Scalar"}
 _LIST, _MAY_LACK, _NO_TENSOR = "GenericList[", "Tensor?[]", "Tensor(nullptr (uninitialized))"
 _NOTHING = OpInputs((), (), ())
+# A part of the calls that is laid around a step has this share of it at least; so many parts are tried.
+_LEAST_PART, _TRIES = 0.5, 16
+# Of the last ones some may lack what they were in, which had not ended.
+_CUT = 16
 
 
 class Calls(NamedTuple):
@@ -57,8 +61,9 @@ def read_calls(path: Path, steps: int) -> list[Calls]:
 def with_inputs(trace: Trace, steps: Steps, calls: Sequence[Calls]) -> Trace:
     """The trace, its operators with what they were called with in another step.
 
-    Where those of a step are not among the calls in this order, the first of a name is the first there as
-    long as both have as many of it; else it has inputs only if all of that name had the same ones.
+    Steps that were found by their repetition may begin elsewhere than the calls do: then it counts what comes
+    after what, all around. Where that fits nowhere, or in several places, the first of a name is the first
+    there as long as both have as many of it; else it has inputs only if all of that name had the same ones.
     """
     numbers: dict[OpInputs, int] = {}
     tables = [_Table(trace, one, numbers) for one in calls]
@@ -100,16 +105,38 @@ class _Table:
 
     def _place(self, names: Ints) -> int | None:
         """Where these names are called one after the other."""
-        wanted, size = names.astype(np.int64).tobytes(), self._names.itemsize
-        at = self._text.find(wanted)
-        while at >= 0 and at % size:
-            at = self._text.find(wanted, at + 1)
-        return at // size if at >= 0 else None
+        return next(_aligned(self._text, names.astype(np.int64).tobytes(), self._names.itemsize), None)
+
+    def _turned(self, names: Ints) -> tuple[Ints, Ints] | None:
+        """Places among the names of a step that comes again and again, and what was called there with what.
+
+        The calls begin and end anywhere in it, so part of them is laid around the step as around a ring.
+        """
+        ring, size = np.concatenate([names, names]).astype(np.int64).tobytes(), self._names.itemsize
+        known = len(self._names) - _CUT
+        for first in range(0, known, max(1, known // _TRIES)):
+            length = min(len(names), known - first)
+            if length < _LEAST_PART * len(names):
+                return None
+            part = self._names[first : first + length].tobytes()
+            places = _aligned(ring, part, size)
+            at = next(places, None)
+            if at is not None and next(places, at + len(names)) == at + len(names):
+                return (at + np.arange(length)) % len(names), self._inputs[first : first + length]
+        return None
 
     def numbers_for(self, names: Ints) -> Ints:
         place = self._place(names)
         if place is not None:
             return self._inputs[place : place + len(names)]
+        turned = self._turned(names)
+        if turned is None:
+            return self._by_count(names)
+        found = np.full(len(names), -1, np.int64)
+        found[turned[0]] = turned[1]
+        return found
+
+    def _by_count(self, names: Ints) -> Ints:
         found = np.full(len(names), -1, np.int64)
         for name in np.unique(names).tolist():
             places = np.flatnonzero(names == name)
@@ -121,6 +148,15 @@ class _Table:
             elif (here == here[0]).all():
                 found[places] = here[0]
         return found
+
+
+def _aligned(text: bytes, wanted: bytes, size: int) -> Iterator[int]:
+    """Where rows of so many bytes stand among others."""
+    at = text.find(wanted)
+    while at >= 0:
+        if at % size == 0:
+            yield at // size
+        at = text.find(wanted, at + 1)
 
 
 def _nodes(lines: Iterator[str]) -> Iterator[tuple[int, str, str, str, bool]]:
