@@ -15,7 +15,7 @@ from trackside.diagnose.evidence import Evidence
 from trackside.diagnose.patterns import POINTWISE
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import AnyLoop, Change, Source
-from trackside.diagnose.wording import count, percent
+from trackside.diagnose.wording import count, many, percent
 from trackside.machine.doctor.script import Call
 from trackside.profiling.line_stacks import Line
 from trackside.records.durations import duration
@@ -274,32 +274,41 @@ def _is_used_in(loop: AnyLoop, source: Source, line: Line, name: str) -> bool:
 def scalar_reads(evidence: Evidence) -> Iterator[Draft]:
     """Numbers that are read out of a tensor one at a time, with .item() or float()."""
     rows = forward_named(evidence, "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
+    # Lines of one loop have one repair.
+    loops: dict[tuple[str, AnyLoop], dict[Line, list[int]]] = {}
     for line, reads in evidence.by_line(rows).items():
-        per_step = len(reads) / len(evidence.steps)
         source = evidence.source(line)
-        if per_step < _FEWEST_TURNS or source is None or not source.loops(line.line, evidence.beside(line)):
-            continue
-        others = np.setdiff1d(evidence.by_caller.get(line, []), reads).tolist()
-        picks = [row for row in others if evidence.name(row) in VIEWS]
-        only_reads = len(picks) == len(others)
-        gone = [*reads, *(picks if only_reads else [])]
-        cost = evidence.cost(gone) + (evidence.python_ns({line}) if only_reads else 0.0)
+        around = source.loops(line.line, evidence.beside(line)) if source is not None else []
+        if len(reads) / len(evidence.steps) >= _FEWEST_TURNS and around:
+            loops.setdefault((line.file, around[0]), {})[line] = reads
+    for lines in loops.values():
+        gone, picked, edits, python_ns = [], 0, list[Edit](), 0.0
+        only_reads = True
+        for line, reads in lines.items():
+            others = np.setdiff1d(evidence.by_caller.get(line, []), reads).tolist()
+            picks = [row for row in others if evidence.name(row) in VIEWS]
+            alone = len(picks) == len(others)
+            own = [*reads, *(picks if alone else [])]
+            edits += evidence.without(own, python=0.85 if alone else 0.2)
+            python_ns += evidence.python_ns({line}) if alone else 0.0
+            gone += own
+            picked += len(picks)
+            only_reads &= alone
+        cost = evidence.cost(gone) + python_ns
+        read = sum(map(len, lines.values())) / len(evidence.steps)
         yield Draft(
             title="Numbers are read out of a tensor one at a time",
-            line=line,
+            line=max(lines, key=lambda one: evidence.cost(lines[one])),
             evidence=[
-                f"This line reads {count(per_step)} single numbers from tensors in a step"
-                + (
-                    f", and picks {count(len(picks) / len(evidence.steps))} elements for it."
-                    if picks
-                    else "."
-                ),
+                f"A loop reads {count(read)} single numbers from tensors in a step, on "
+                f"{many(len(lines), 'line')}"
+                + (f", and picks {count(picked / len(evidence.steps))} elements for it." if picked else "."),
                 f"That takes {duration(cost)} of a step of {duration(evidence.step_ns)} "
                 f"({percent(cost / evidence.step_ns)}).",
             ],
             fix="Read them all at once with .tolist() before the loop, or compute on the tensor and read "
             "the result.",
-            edits=evidence.without(gone, python=0.85 if only_reads else 0.2),
+            edits=edits,
             confidence="high" if only_reads else "medium",
         )
 

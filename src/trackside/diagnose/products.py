@@ -393,7 +393,8 @@ def _masked(evidence: Evidence, rows: Sequence[int], place: int) -> Match | None
                 setup=f"m = torch.rand({tuple(whole)}) < {part:.3f}",
             )
         name = short_names(evidence, rows[end : end + 1])[0]
-        if name in POINTWISE and shapes and len(shapes[0]) == 1:
+        # One of both may be a number in a tensor.
+        if name in POINTWISE and max(map(len, shapes), default=0) == 1:
             changed += 1
         elif name not in ("bitwise_not", "logical_not"):
             return None

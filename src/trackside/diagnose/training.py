@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -42,6 +42,10 @@ _IN_PLACE = {
     ),
 }
 _FEWEST_TENSORS = 8
+# Operators that autograd keeps the result of; how many kinds are timed, and what recording takes where none
+# could be; how many results are kept meanwhile; and the share of its time that an operator has left at least.
+_SAVES_RESULT = frozenset({"tanh", "sigmoid", "exp", "sqrt", "relu"})
+_KINDS_TIMED, _USUAL_RECORDING_NS, _MOST_KEPT, _LEAST_LEFT = 5, 1_000.0, 200, 0.2
 
 
 @rule("unfused-optimizer", "training", item="training.fused-optimizer")
@@ -284,12 +288,13 @@ def unused_graph(evidence: Evidence) -> Iterator[Draft]:
             source.script.function_around(source.statement(line.line) or ast.Pass()) if source else None
         )
         groups.setdefault((line.file, function.lineno if function else 0), []).extend(rows)
-    per_op = _recording_ns(evidence)
+    kinds = _recording_ns(evidence, idle)
     for (file, _), rows in groups.items():
         if len(rows) < 4 * len(evidence.steps):
             continue
         first = min(line for line, own in by_line.items() if line.file == file and set(own) & set(rows))
-        tasks = evidence.traced.tasks_of(np.array(rows, np.int64))
+        of_kind = {ns: sorted(own & set(rows)) for ns, own in kinds.items() if own & set(rows)}
+        per_op = sum(ns * len(own) for ns, own in of_kind.items()) / len(rows)
         yield Draft(
             title="Autograd records operators whose derivative is never taken",
             line=first,
@@ -297,13 +302,14 @@ def unused_graph(evidence: Evidence) -> Iterator[Draft]:
                 f"{count(len(rows) / len(evidence.steps))} operators of a step are recorded for a backward "
                 "pass "
                 "that never runs through them.",
-                f"Recording one takes about {duration(per_op)} here, and keeps its inputs in memory.",
+                f"Recording one takes about {duration(per_op)} here, by what they are, and keeps its inputs "
+                "in memory.",
             ],
             fix="Run this part under torch.inference_mode(), or torch.no_grad() where its results meet "
             "autograd again.",
-            edits=[_shorter_by(evidence, tasks, per_op)],
-            least=[_shorter_by(evidence, tasks, per_op / 2)],
-            most=[_shorter_by(evidence, tasks, per_op * 2)],
+            edits=_unrecorded(evidence, of_kind),
+            least=_unrecorded(evidence, of_kind, 0.5),
+            most=_unrecorded(evidence, of_kind, 2.0),
         )
 
 
@@ -322,14 +328,54 @@ def _recorded(evidence: Evidence) -> list[int]:
     ]
 
 
-def _recording_ns(evidence: Evidence) -> float:
-    setup = (
-        "x = torch.rand(8, requires_grad=True); z = torch.rand(8)\n"
-        "def f(y):\n    for _ in range(20): y = y * 1.5\n"
-    )
-    without = "with torch.inference_mode(): f(z)"
-    found = evidence.workbench.times(setup, "f(x)", without) if evidence.workbench is not None else None
-    return max(0.0, found[0].host - found[1].host) / 20 * 1e9 if found else 1_000.0
+def _unrecorded(evidence: Evidence, of_kind: Mapping[float, list[int]], times: float = 1.0) -> list[Edit]:
+    """Operators of each kind without so many times the nanoseconds that recording one takes."""
+    edits: list[Edit] = []
+    for ns, rows in of_kind.items():
+        one = evidence.cost(rows) * len(evidence.steps) / len(rows)
+        edits += evidence.shrunk(rows, max(_LEAST_LEFT, 1 - times * ns / one) if one > 0 else 1.0)
+    return edits
+
+
+def _recording_ns(evidence: Evidence, rows: Sequence[int]) -> dict[float, set[int]]:
+    """Operators by what autograd adds to one: timed for the most frequent kinds, the others take the mean."""
+    kinds: dict[tuple[str, str], set[int]] = {}
+    for row in rows:
+        kinds.setdefault(_like(evidence, row), set()).add(row)
+    found: dict[float, set[int]] = {}
+    for (made, call), own in sorted(kinds.items(), key=lambda one: -len(one[1]))[:_KINDS_TIMED]:
+        # As long as the graph is there, so are all results: fresh memory, where else the last one's would do.
+        turns = max(1, min(_MOST_KEPT, round(len(own) / len(evidence.steps))))
+        setup = (
+            f"{made}\nr = [one.clone().requires_grad_() for one in xs]\n"
+            f"def kept(*xs): return [{call} for _ in range({turns})]\n"
+            f"def dropped(*xs):\n    for _ in range({turns}): {call}\n"
+        )
+        bench = evidence.workbench
+        arms = ("kept(*r)", "with torch.no_grad(): dropped(*xs)")
+        timed = bench.times(setup, *arms) if bench is not None else None
+        if timed is not None:
+            found.setdefault(max(0.0, timed[0].host - timed[1].host) / turns * 1e9, set()).update(own)
+    known = set[int]().union(*found.values())
+    usual = sum(ns * len(own) for ns, own in found.items()) / len(known) if known else _USUAL_RECORDING_NS
+    if set(rows) - known:
+        found.setdefault(usual, set()).update(set(rows) - known)
+    return found
+
+
+def _like(evidence: Evidence, row: int) -> tuple[str, str]:
+    """What makes `xs`, and a call with them that autograd records as it does this operator."""
+    shapes = [shape for shape in evidence.inputs(row).shapes if shape]
+    name = evidence.name(row).removeprefix("aten::")
+    if name == "linear" and len(shapes) >= 2:
+        return f"xs = [{', '.join(f'torch.rand({one})' for one in shapes[:3])}]", "F.linear(*xs)"
+    if name in ("matmul", "mm", "bmm") and len(shapes) >= 2:
+        return f"xs = [torch.rand({shapes[0]}), torch.rand({shapes[1]})]", "torch.matmul(*xs)"
+    if name in _SAVES_RESULT and shapes:
+        return f"xs = [torch.rand({shapes[0]})]", f"torch.{name}(xs[0])"
+    if len(shapes) >= 2 and shapes[0] == shapes[1]:
+        return f"xs = [torch.rand({shapes[0]}), torch.rand({shapes[0]})]", "xs[0] * xs[1]"
+    return f"xs = [torch.rand({shapes[0] if shapes else (8,)})]", "xs[0] * 1.5"
 
 
 @rule("parameters-in-python", "training", item="training.ema-foreach", on="host")
