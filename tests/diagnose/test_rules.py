@@ -228,6 +228,12 @@ def test_the_workbench_times_both_ways_and_refuses_what_cannot_run() -> None:
         assert bench.times("x = 1", "x + 1") is not None
 
 
+def test_the_workbench_forgets_whether_a_question_took_derivatives() -> None:
+    with Workbench(threads=1, seconds=0.05) as bench:
+        assert bench.times("torch.set_grad_enabled(False)", "1") is not None
+        assert bench.times("assert torch.is_grad_enabled()", "1") is not None
+
+
 SOFTMAX = (
     "torch.set_grad_enabled(False); x = torch.rand(700, 600)",
     "e = (x - x.amax(-1, keepdim=True)).exp(); e / e.sum(-1, keepdim=True)",

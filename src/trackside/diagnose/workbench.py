@@ -109,6 +109,8 @@ for line in sys.stdin:
             raise RuntimeError(f"the device here is {torch.cuda.get_device_name()}")
         torch.set_num_threads(asked["threads"] or usual_threads)
         torch.manual_seed(0)
+        # As the question before may not have left it.
+        torch.set_grad_enabled(True)
         names = {"torch": torch, "F": torch.nn.functional}
         # Not the default device: asking for it would cost every call.
         with torch.device("cuda" if device else "cpu"):
