@@ -204,6 +204,18 @@ def test_what_clearing_the_cache_may_take_one_process_longer_is_no_lie_and_no_pr
     assert (stop.value.check, stop.value.outcome) == ("clocks-agree", "rejected")
 
 
+def test_where_the_host_s_time_is_compared_no_cache_is_cleared_and_nothing_excused_for_it() -> None:
+    found = on_gpu(70e3, batch=15, flushes=24)
+    found.plan = replace(found.plan, metric="wall")
+    for pair in found.pairs:
+        for one in pair.quads:
+            one.mode = "wall"
+    ledger = Ledger()
+    with pytest.raises(Stop) as stop:
+        conclude(read(found, ledger), 0.02, ledger)
+    assert (stop.value.check, stop.value.outcome) == ("clocks-agree", "rejected")
+
+
 def test_time_pushed_into_rare_slow_calls_is_refused() -> None:
     def make(order: str, d: float) -> Quad:
         return quad(order, 1e6 * d, 0.5e6, judge_cand=0.5e6, spike=40e6)

@@ -309,6 +309,26 @@ def test_the_range_of_a_replacement_holds_what_its_timings_leave_open(
     assert back.high > 1.3 * back.mid
 
 
+def test_a_reading_by_which_a_change_is_not_worth_it_keeps_the_range_low(
+    tmp_path: Path, only: dict[str, Rule]
+) -> None:
+    evidence = replace(host_steps(tmp_path), workbench=TwoMemories())
+
+    def look(evidence: Evidence) -> Iterator[Draft]:
+        assert evidence.workbench is not None
+        ratio = evidence.workbench.ratio("", "old", "new", old_ns=2121e3)
+        assert ratio is not None
+        assert ratio.surely > 0.9
+        assert str(ratio).startswith("between 16 % and 94 % of the time")
+        if ratio.best < 0.9:
+            edits = evidence.shrunk(evidence.ops("aten::mm"), ratio)
+            yield Draft("t", Line("a.py", 1), ["1"], "f", edits, spread=0.0)
+
+    only["one"] = replace(RULES["float64"], id="one", look=look)
+    (found,) = diagnose(evidence).findings
+    assert found.gain.low < 0.6 * found.gain.mid
+
+
 def test_the_workbench_ends_rounds_of_calls_that_become_slow_and_forgets_a_question_s_threads() -> None:
     with Workbench(seconds=0.05) as bench:
         slow_later = "seen.append(1)\ntime.sleep(0.05 * (len(seen) > 3))"

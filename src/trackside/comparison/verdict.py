@@ -140,7 +140,8 @@ def _paced(plan: Plan) -> str:
 def _starting(plan: Plan, hidden_ns: float) -> str:
     calls = plan.batch + 1
     extra = hidden_ns * calls
-    if plan.kind == "cpu" or extra > _SLOT_START_NS + _FILL_NS * plan.flushes * calls:
+    fills = plan.flushes * calls if plan.metric == "device" else 0
+    if plan.kind == "cpu" or extra > _SLOT_START_NS + _FILL_NS * fills:
         return ""
     return (
         f"its slots take {extra / 1e3:.0f} µs longer than its calls say, and to start one and to clear the "

@@ -173,6 +173,6 @@ def replacement(
         ],
         fix=fix,
         edits=evidence.shrunk([*rows, *back], ratio),
-        confidence="high" if ratio.computing < 0.6 else "medium",
+        confidence="high" if ratio.surely < 0.6 else "medium",
         diff=diff,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 from trackside.diagnose.evidence import Evidence
@@ -110,11 +110,14 @@ def _drafts(evidence: Evidence, rule: Rule) -> list[tuple[Draft, list[Draft]]]:
     drafts = list(rule.look(evidence))
     if not drafts or workbench.asked == before:
         return [(draft, []) for draft in drafts]
-    others: list[Draft] = []
+    others: list[dict[object, Draft]] = []
     for reading in _EXTREMES:
         with workbench.read(reading):
-            others += rule.look(evidence)
-    return [(draft, [other for other in others if _place(other) == _place(draft)]) for draft in drafts]
+            others.append({_place(draft): draft for draft in rule.look(evidence)})
+    # Where a rule then has nothing to say the change may gain nothing.
+    return [
+        (draft, [other.get(_place(draft), replace(draft, edits=[])) for other in others]) for draft in drafts
+    ]
 
 
 def _place(draft: Draft) -> object:

@@ -257,6 +257,11 @@ class Evidence:
         taken = self.traced.graph.duration_ns
         return float(max(taken[host].sum(), taken[device].sum())) / max(1, len(self.steps))
 
+    def host_cost(self, rows: Iterable[int] | Ints) -> float:
+        """Nanoseconds of a step that rows take on the host, at the untraced pace."""
+        host, _ = self._apart(self.tasks(rows))
+        return float(self.traced.graph.duration_ns[host].sum()) / max(1, len(self.steps))
+
     @cached_property
     def _task_on_device(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         return np.isin(self.traced.row, self.trace.on_device)

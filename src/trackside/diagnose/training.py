@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from trackside.diagnose.chains import backward_of
+from trackside.diagnose.chains import backward_of, numel
 from trackside.diagnose.evidence import Evidence
+from trackside.diagnose.patterns import POINTWISE
 from trackside.diagnose.rule import Draft, rule
 from trackside.diagnose.source import Change
 from trackside.diagnose.wording import count, many, percent
@@ -45,7 +46,8 @@ _FEWEST_TENSORS = 8
 # Operators that autograd keeps the result of; how many kinds are timed, and what recording takes where none
 # could be; how many results are kept meanwhile; and the share of its time that an operator has left at least.
 _SAVES_RESULT = frozenset({"tanh", "sigmoid", "exp", "sqrt", "relu"})
-_KINDS_TIMED, _USUAL_RECORDING_NS, _MOST_KEPT, _LEAST_LEFT = 5, 1_000.0, 200, 0.2
+_KINDS_TIMED, _USUAL_RECORDING_NS, _LEAST_LEFT = 5, 1_000.0, 0.2
+_FEWEST_KEPT, _MOST_KEPT, _LARGE = 20, 200, 1 << 16
 
 
 @rule("unfused-optimizer", "training", item="training.fused-optimizer")
@@ -288,10 +290,9 @@ def unused_graph(evidence: Evidence) -> Iterator[Draft]:
             source.script.function_around(source.statement(line.line) or ast.Pass()) if source else None
         )
         groups.setdefault((line.file, function.lineno if function else 0), []).extend(rows)
-    kinds = _recording_ns(evidence, idle)
+    groups = {key: rows for key, rows in groups.items() if len(rows) >= 4 * len(evidence.steps)}
+    kinds = _recording_ns(evidence, [row for rows in groups.values() for row in rows])
     for (file, _), rows in groups.items():
-        if len(rows) < 4 * len(evidence.steps):
-            continue
         first = min(line for line, own in by_line.items() if line.file == file and set(own) & set(rows))
         of_kind = {ns: sorted(own & set(rows)) for ns, own in kinds.items() if own & set(rows)}
         per_op = sum(ns * len(own) for ns, own in of_kind.items()) / len(rows)
@@ -332,8 +333,10 @@ def _unrecorded(evidence: Evidence, of_kind: Mapping[float, list[int]], times: f
     """Operators of each kind without so many times the nanoseconds that recording one takes."""
     edits: list[Edit] = []
     for ns, rows in of_kind.items():
-        one = evidence.cost(rows) * len(evidence.steps) / len(rows)
-        edits += evidence.shrunk(rows, max(_LEAST_LEFT, 1 - times * ns / one) if one > 0 else 1.0)
+        one = evidence.host_cost(rows) * len(evidence.steps) / len(rows)
+        left = max(_LEAST_LEFT, 1 - times * ns / one) if one > 0 else 1.0
+        # What operators launch takes a device as long either way.
+        edits += evidence.shrunk(rows, Ratio(left, 1.0))
     return edits
 
 
@@ -345,14 +348,16 @@ def _recording_ns(evidence: Evidence, rows: Sequence[int]) -> dict[float, set[in
     found: dict[float, set[int]] = {}
     for (made, call), own in sorted(kinds.items(), key=lambda one: -len(one[1]))[:_KINDS_TIMED]:
         # As long as the graph is there, so are all results: fresh memory, where else the last one's would do.
-        turns = max(1, min(_MOST_KEPT, round(len(own) / len(evidence.steps))))
+        per_step = round(len(own) / len(evidence.steps))
+        # On a device few enough that its queue never fills; nowhere so few that the context's entry shows.
+        turns = _FEWEST_KEPT if evidence.has_device else max(_FEWEST_KEPT, min(_MOST_KEPT, per_step))
         setup = (
             f"{made}\nr = [one.clone().requires_grad_() for one in xs]\n"
             f"def kept(*xs): return [{call} for _ in range({turns})]\n"
             f"def dropped(*xs):\n    for _ in range({turns}): {call}\n"
         )
         bench = evidence.workbench
-        arms = ("kept(*r)", "with torch.no_grad(): dropped(*xs)")
+        arms = ("with torch.enable_grad(): kept(*r)", "with torch.no_grad(): dropped(*xs)")
         timed = bench.times(setup, *arms) if bench is not None else None
         if timed is not None:
             found.setdefault(max(0.0, timed[0].host - timed[1].host) / turns * 1e9, set()).update(own)
@@ -367,15 +372,19 @@ def _like(evidence: Evidence, row: int) -> tuple[str, str]:
     """What makes `xs`, and a call with them that autograd records as it does this operator."""
     shapes = [shape for shape in evidence.inputs(row).shapes if shape]
     name = evidence.name(row).removeprefix("aten::")
+    # Of a large operator recording is too small a part to be seen, and no other than a small one's.
+    if max(map(numel, shapes), default=0) > _LARGE:
+        shapes = [(8,) * min(2, len(shape)) for shape in shapes]
     if name == "linear" and len(shapes) >= 2:
         return f"xs = [{', '.join(f'torch.rand({one})' for one in shapes[:3])}]", "F.linear(*xs)"
-    if name in ("matmul", "mm", "bmm") and len(shapes) >= 2:
+    if name in ("matmul", "mm") and len(shapes) >= 2:
         return f"xs = [torch.rand({shapes[0]}), torch.rand({shapes[1]})]", "torch.matmul(*xs)"
     if name in _SAVES_RESULT and shapes:
         return f"xs = [torch.rand({shapes[0]})]", f"torch.{name}(xs[0])"
-    if len(shapes) >= 2 and shapes[0] == shapes[1]:
+    if len(shapes) >= 2 and shapes[0] == shapes[1] and name in POINTWISE:
         return f"xs = [torch.rand({shapes[0]}), torch.rand({shapes[0]})]", "xs[0] * xs[1]"
-    return f"xs = [torch.rand({shapes[0] if shapes else (8,)})]", "xs[0] * 1.5"
+    alike = shapes[0] if shapes and name in POINTWISE else (8,)
+    return f"xs = [torch.rand({alike})]", "xs[0] * 1.5"
 
 
 @rule("parameters-in-python", "training", item="training.ema-foreach", on="host")

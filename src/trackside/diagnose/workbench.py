@@ -143,6 +143,13 @@ class Ratio:
 
     host: float
     device: float | None = None
+    between: tuple[float, float] | None = None
+    """The least and the most that the host's may be, where that hangs on what new memory costs."""
+
+    @property
+    def surely(self) -> float:
+        """Of the time of whatever computes, at the most."""
+        return self.computing if self.between is None else self.between[1]
 
     @property
     def best(self) -> float:
@@ -155,6 +162,9 @@ class Ratio:
         return self.host if self.device is None else self.device
 
     def __str__(self) -> str:
+        if self.between is not None:
+            least, most = map(percent, self.between)
+            return f"between {least} and {most} of the time, by whether it has to pay for new memory"
         if self.device is None:
             return f"{percent(self.host)} of the time"
         return f"{percent(self.device)} of the time on the device and {percent(self.host)} on the host"
@@ -257,7 +267,8 @@ class Workbench:
                 alike = after.host + part * max(0.0, found[1].host - after.host)
                 least, most = alike / took, after.host / took
                 middle = (least + most) / 2
-                return Ratio(moves * {"least": least, "usual": middle, "most": most}[self._reading])
+                now = {"least": least, "usual": middle, "most": most}[self._reading]
+                return Ratio(moves * now, between=(most, least))
         return Ratio(moves * after.host / before.host)
 
     def _ask(self, memory: Memory, question: dict[str, Any]) -> tuple[Timing, ...] | None:

@@ -66,7 +66,9 @@ def with_inputs(trace: Trace, steps: Steps, calls: Sequence[Calls]) -> Trace:
     there as long as both have as many of it; else it has inputs only if all of that name had the same ones.
     """
     numbers: dict[OpInputs, int] = {}
-    tables = [_Table(trace, one, numbers) for one in calls]
+    # An optimizer's steps begin where the calls do.
+    around = steps.found_by != "optimizer"
+    tables = [_Table(trace, one, numbers, around) for one in calls]
     detail = trace.detail.copy()
     ops = trace.of(Kind.OP)
     for lane in np.unique(trace.lane[ops]).tolist():
@@ -84,7 +86,8 @@ def with_inputs(trace: Trace, steps: Steps, calls: Sequence[Calls]) -> Trace:
 class _Table:
     """A thread's calls, by the numbers that names and inputs have in a trace."""
 
-    def __init__(self, trace: Trace, calls: Calls, numbers: dict[OpInputs, int]) -> None:
+    def __init__(self, trace: Trace, calls: Calls, numbers: dict[OpInputs, int], around: bool) -> None:
+        self._around = around
         names = {name: number for number, name in enumerate(trace.names)}
         self._names = np.array([names.get(name, -1) for name in calls.names], np.int64)
         self._text = self._names.tobytes()
@@ -129,7 +132,7 @@ class _Table:
         place = self._place(names)
         if place is not None:
             return self._inputs[place : place + len(names)]
-        turned = self._turned(names)
+        turned = self._turned(names) if self._around else None
         if turned is None:
             return self._by_count(names)
         found = np.full(len(names), -1, np.int64)

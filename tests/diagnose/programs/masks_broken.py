@@ -12,6 +12,9 @@ for _ in range(22):
     shaped = torch.zeros_like(scores)
     shaped[steep] = scores[steep] * 1.5  # problem: masked-elements
     shaped[~steep] = scores[~steep] * 0.1  # problem: masked-elements
+    limit = shaped.detach().mean()
+    loud = shaped > limit
+    shaped[loud] = limit + (shaped[loud] - limit) * 0.25  # problem: masked-elements
     loss = shaped.square().mean()
     optimizer.zero_grad()
     loss.backward()
