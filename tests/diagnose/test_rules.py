@@ -1,7 +1,7 @@
 """Pricing and ranking, the pace of a traced graph, and rules that no program on every machine can show."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.trace.kineto import Maker
 
-from trackside.diagnose import diagnosis
+from trackside.diagnose import diagnosis, training
 from trackside.diagnose.diagnosis import all_rules, diagnose
 from trackside.diagnose.evidence import Evidence, Machine, gather
 from trackside.diagnose.rule import RULES, Draft, Rule
@@ -182,9 +182,14 @@ def test_a_rule_that_breaks_down_is_named_and_the_others_still_speak(
     assert "KeyError" in found.failed[0].effect
 
 
-class TwoIdleCores(Workbench):
-    """Answers as the real one did for a product of 512×768 with 768×768 on two quiet cores: 7.1 and 3.7 "
-    "ms."""
+class Saying(Workbench):
+    """Gives the answers of a test, in seconds by setup, arms, threads and memory, and times nothing."""
+
+    def __init__(
+        self, answer: Callable[[str, tuple[str, ...], int | None, Memory], tuple[float, ...]]
+    ) -> None:
+        super().__init__()
+        self._answer = answer
 
     def times(
         self,
@@ -194,9 +199,17 @@ class TwoIdleCores(Workbench):
         on_host: bool = False,
         memory: Memory = "kept",
     ) -> tuple[Timing, ...] | None:
-        assert arms == ("torch.mm(a, b)",)
+        self.asked += 1
         ast.parse(setup)
-        return (Timing({1: 7.1e-3, 2: 3.7e-3}[threads or 0]),)
+        return tuple(Timing(seconds) for seconds in self._answer(setup, arms, threads, memory))
+
+
+def two_idle_cores(
+    setup: str, arms: tuple[str, ...], threads: int | None, memory: Memory
+) -> tuple[float, ...]:
+    """As the real one said for a product of 512×768 with 768×768 on two quiet cores: 7.1 and 3.7 ms."""
+    assert arms == ("torch.mm(a, b)",)
+    return ({1: 7.1e-3, 2: 3.7e-3}[threads or 0],)
 
 
 def test_a_program_that_sets_too_few_threads_is_told(tmp_path: Path) -> None:
@@ -204,7 +217,7 @@ def test_a_program_that_sets_too_few_threads_is_told(tmp_path: Path) -> None:
     program.write_text("import torch\ntorch.set_num_threads(1)\n")
     source = read_source(str(program))
     assert source is not None
-    evidence = replace(host_steps(tmp_path), sources={str(program): source}, workbench=TwoIdleCores())
+    evidence = replace(host_steps(tmp_path), sources={str(program): source}, workbench=Saying(two_idle_cores))
     (found,) = [one for one in diagnose(evidence).findings if one.id == "threads"]
     assert found.line == 2
     assert found.gain.mid == pytest.approx(0.6 * (1 - 3.7 / 7.1), abs=0.01)
@@ -268,25 +281,15 @@ def test_a_way_that_pays_for_new_memory_in_a_program_leaves_open_whether_the_new
         assert seen["most"] < seen["usual"] < seen["least"]
 
 
-class TwoMemories(Workbench):
-    """Says of two ways that the second is little faster, but for what new memory costs the first."""
-
-    def times(
-        self,
-        setup: str,
-        *arms: str,
-        threads: int | None = None,
-        on_host: bool = False,
-        memory: Memory = "kept",
-    ) -> tuple[Timing, ...] | None:
-        self.asked += 1
-        return tuple(map(Timing, {"kept": (380e-6, 330e-6), "given back": (2121e-6, 2000e-6)}[memory]))
+def two_memories(setup: str, arms: tuple[str, ...], threads: int | None, memory: Memory) -> tuple[float, ...]:
+    """Of two ways the second is little faster, but for what new memory costs the first."""
+    return {"kept": (380e-6, 330e-6), "given back": (2121e-6, 2000e-6)}[memory]
 
 
 def test_the_range_of_a_replacement_holds_what_its_timings_leave_open(
     tmp_path: Path, only: dict[str, Rule]
 ) -> None:
-    evidence = replace(host_steps(tmp_path), workbench=TwoMemories())
+    evidence = replace(host_steps(tmp_path), workbench=Saying(two_memories))
 
     def look(evidence: Evidence, old_ns: float) -> Iterator[Draft]:
         assert evidence.workbench is not None
@@ -312,7 +315,7 @@ def test_the_range_of_a_replacement_holds_what_its_timings_leave_open(
 def test_a_reading_by_which_a_change_is_not_worth_it_keeps_the_range_low(
     tmp_path: Path, only: dict[str, Rule]
 ) -> None:
-    evidence = replace(host_steps(tmp_path), workbench=TwoMemories())
+    evidence = replace(host_steps(tmp_path), workbench=Saying(two_memories))
 
     def look(evidence: Evidence) -> Iterator[Draft]:
         assert evidence.workbench is not None
@@ -327,6 +330,90 @@ def test_a_reading_by_which_a_change_is_not_worth_it_keeps_the_range_low(
     only["one"] = replace(RULES["float64"], id="one", look=look)
     (found,) = diagnose(evidence).findings
     assert found.gain.low < 0.6 * found.gain.mid
+
+
+def images(folder: Path) -> Evidence:
+    """Steps of 1 ms: two unlike convolutions of 200 and 300 µs, and pooling of 400."""
+    maker = Maker()
+    kinds = ["float", "float", "", "ScalarList", "ScalarList", "ScalarList", "Scalar"]
+    values = ["", "", "", "[1, 1]", "[1, 1]", "[1, 1]", "1"]
+    for number in range(STEPS):
+        start = 1_000.0 * number
+        maker.mark(f"ProfilerStep#{number}", start, 999)
+        for at, took, channels in ((0, 200, 3), (200, 300, 24)):
+            shapes = [[6, channels, 40, 40], [24, channels, 3, 3], [24], [], [], [], []]
+            more = {"Input Dims": shapes, "Input type": kinds, "Concrete Inputs": values}
+            maker.op("aten::conv2d", start + at, took, **more)
+        pool = {
+            "Input Dims": [[6, 24, 40, 40], [], [], [], [], []],
+            "Input type": ["float", "ScalarList", "ScalarList", "ScalarList", "ScalarList", "Scalar"],
+            "Concrete Inputs": ["", "[2, 2]", "[]", "[0, 0]", "[1, 1]", "False"],
+        }
+        maker.op("aten::max_pool2d", start + 500, 400, **pool)
+    captured = Captured()
+    captured.traced = read_trace(maker.write(folder / "trace.json"))
+    found = gather(captured, ["train.py"])
+    assert found is not None
+    return found
+
+
+def test_in_channels_last_pooling_counts_and_so_does_what_becomes_slower(tmp_path: Path) -> None:
+    asked = []
+
+    def answer(setup: str, arms: tuple[str, ...], *_: object) -> tuple[float, ...]:
+        asked.append(setup)
+        if "max_pool2d(x, [2, 2], [2, 2], [0, 0])" in setup:
+            return 1.0, 0.05
+        return (1.0, 1.3) if "(6, 3, 40, 40)" in setup else (1.0, 0.7)
+
+    evidence = replace(images(tmp_path), workbench=Saying(answer))
+    (found,) = [one for one in diagnose(evidence).findings if one.id == "channels-first"]
+    assert found.gain.mid == pytest.approx(0.4 * 0.95 + 0.3 * 0.3 - 0.2 * 0.3, abs=0.01)
+    # Nothing of the program takes derivatives.
+    assert all("backward" not in setup and "set_grad_enabled(False)" in setup for setup in asked)
+    assert any("F.conv2d(x, w, None, [1, 1], [1, 1], [1, 1])" in setup for setup in asked)
+
+
+def recorded(folder: Path, on_device: float) -> Evidence:
+    """Steps of forty operators of 10 µs that autograd records; on a device each takes so long."""
+    maker = Maker()
+    length = 40 * max(12.0, on_device) + 20
+    for number in range(STEPS):
+        start = length * number
+        maker.mark(f"ProfilerStep#{number}", start, length - 1)
+        for place in range(40):
+            at = start + 12.0 * place
+            more = {"Sequence number": 40 * number + place, "Fwd thread id": 0}
+            shapes = {"Input Dims": [[32, 12], []], "Input type": ["float", "Scalar"]}
+            maker.op("aten::mul", at, 10, **more, **shapes)
+            if on_device:
+                maker.kernel("multiply", at + 2, start + 6 + on_device * place, on_device - 0.5)
+        if on_device:
+            maker.add("cuda_runtime", "cudaDeviceSynchronize", start + 481, length - 490)
+    captured = Captured()
+    captured.traced = read_trace(maker.write(folder / "trace.json"))
+    found = gather(captured, ["train.py"])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("on_device", "gain"), [(0.0, 0.25 * 400 / 500), (30.0, 0.0)])
+def test_recording_costs_the_host_and_no_kernel(tmp_path: Path, on_device: float, gain: float) -> None:
+    asked: list[str] = []
+
+    def answer(setup: str, arms: tuple[str, ...], *_: object) -> tuple[float, ...]:
+        turns = 20 if on_device else 40
+        asked.append(setup)
+        assert f"range({turns})" in setup
+        return 2.5e-6 * turns + 1e-6, 1e-6
+
+    evidence = replace(recorded(tmp_path, on_device), workbench=Saying(answer))
+    rows = evidence.ops("aten::mul").tolist()
+    kinds = training._recording_ns(evidence, rows)
+    assert len(asked) == 1
+    edits = training._unrecorded(evidence, {ns: sorted(own) for ns, own in kinds.items()})
+    saved = diagnosis.predict(evidence.traced.graph, edits, evidence.before).gain
+    assert saved == pytest.approx(gain, abs=0.02)
 
 
 def test_the_workbench_ends_rounds_of_calls_that_become_slow_and_forgets_a_question_s_threads() -> None:

@@ -6,12 +6,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from tests.trace.kineto import Maker
 from torch.profiler import record_function
 
 from trackside.profiling.inputs_log import INPUTS_FILE, InputsLog
@@ -166,7 +166,7 @@ def test_turns_that_were_noted_by_the_clock_give_their_inputs_to_each_step(tmp_p
     torch.ones(9, 9).relu()
     assert log.end(None)
     bare, steps = traced(tmp_path, step, shapes=False)
-    filled = told(with_inputs(bare, steps, read_calls(tmp_path / INPUTS_FILE, 1)), steps)
+    filled = told(with_inputs(bare, steps, read_calls(tmp_path / INPUTS_FILE, 1), by_time=True), steps)
     expected = told(*traced(tmp_path, step, shapes=True))
     products = [(mine, theirs) for mine, theirs in zip(filled, expected, strict=True) if "mm" in mine[0]]
     assert len(products) > 10
@@ -183,12 +183,26 @@ def test_turns_that_were_noted_from_the_middle_of_one_to_the_next_are_laid_aroun
     turn = len(expected) // len(steps)
     seen = expected[turn // 3 : turn // 3 + int(part * turn) + 16]
     calls = Calls(tuple(name for name, _ in seen), tuple(given or OpInputs((), (), ()) for _, given in seen))
-    steps = replace(steps, found_by="repetition")
-    filled = told(with_inputs(bare, steps, [calls]), steps)
+    filled = told(with_inputs(bare, steps, [calls], by_time=True), steps)
     both = list(zip(filled, expected, strict=True))
     assert [(mine, theirs) for mine, theirs in both if mine[1] is not None and mine != theirs] == []
     there = [mine[1] is not None for mine, theirs in both if theirs[1] is not None and theirs[1].types]
     assert sum(there) >= known * len(there)
+
+
+def test_a_step_of_an_optimizer_is_not_laid_around_another(tmp_path: Path) -> None:
+    """One operator more there leaves all others known, as they come."""
+    maker = Maker()
+    names = [f"aten::of{number}" for number in range(200)]
+    for turn in range(2):
+        for place, name in enumerate(names):
+            maker.op(name, 1e4 * turn + 10 * place, 9)
+    trace = read_trace(maker.write(tmp_path / "trace.json"))
+    steps = Steps(np.array([0, 10_000_000]), np.array([10_000_000, 20_000_000]), "optimizer")
+    one = OpInputs(((3, 2),), ("float",), ("",))
+    calls = Calls((*names[:40], "aten::item", *names[40:]), (one,) * 201)
+    filled = with_inputs(trace, steps, [calls])
+    assert (filled.detail[trace.of(Kind.OP)] >= 0).all()
 
 
 def test_a_part_of_turns_that_fits_in_several_places_is_laid_in_none(tmp_path: Path) -> None:
@@ -212,7 +226,7 @@ def test_a_part_of_turns_that_fits_in_several_places_is_laid_in_none(tmp_path: P
     given = [OpInputs(((3, 2),), ("float",), ("",)) if name == "aten::relu" else None for name in names]
     half = slice(0, int(0.6 * turn))
     calls = Calls(tuple(names[half]), tuple(one or OpInputs((), (), ()) for one in given[half]))
-    filled = with_inputs(trace, steps, [calls])
+    filled = with_inputs(trace, steps, [calls], by_time=True)
     relus = [row for row in rows.tolist() if trace.name_of(row) == "aten::relu"]
     # One and the same for all of that name, as ever.
     assert {int(filled.detail[row]) for row in relus} == {int(filled.detail[relus[0]])}

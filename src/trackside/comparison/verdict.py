@@ -31,6 +31,7 @@ _FEW_DISTURBED = 0.1
 _BELIEVED_SHARE = 0.5
 # It takes an interval at this to be rejected: at 95 %, noise alone would do for one honest claim in forty.
 _CERTAIN = 0.999
+_NOISE = "noise may be why: a quieter machine, a longer budget or a larger size would tell"
 # Gains below this are left to the intervals.
 _WORTH_ASKING = 0.05
 # Times the baseline's memory from which the outputs' copies weigh on the judge's clock.
@@ -143,10 +144,10 @@ def _starting(plan: Plan, hidden_ns: float) -> str:
     fills = plan.flushes * calls if plan.metric == "device" else 0
     if plan.kind == "cpu" or extra > _SLOT_START_NS + _FILL_NS * fills:
         return ""
+    clearing = " and to clear the cache before each call" if fills else ""
     return (
-        f"its slots take {extra / 1e3:.0f} µs longer than its calls say, and to start one and to clear the "
-        "cache before each call may take so much longer in one process than in the other: a larger size "
-        "would tell"
+        f"its slots take {extra / 1e3:.0f} µs longer than its calls say, and to start one{clearing} may take "
+        "so much longer in one process than in the other: a larger size would tell"
     )
 
 
@@ -274,17 +275,10 @@ def conclude(reading: Reading, delta: float, ledger: Ledger) -> tuple[str, list[
     claimed, believed = math.exp(reading.speed.low) - 1, math.exp(judge.high) - 1
     most = math.exp(max(judge.high, reading.judge_most)) - 1
     doubted = believed < _BELIEVED_SHARE * claimed and claimed > _WORTH_ASKING
-    if doubted and not reading.excuse and most >= _BELIEVED_SHARE * claimed:
-        reasons.append(
-            f"the judge's clock cannot confirm the speedup: {_span(judge)}, while the candidate's own says "
-            f"{_span(reading.speed)}; noise may be why: a quieter machine, a longer budget or a larger size "
-            "would tell"
-        )
-        ledger.warned("clocks-agree", reasons[-1])
-        verdict = "inconclusive"
-    elif doubted and reading.excuse:
+    excuse = reading.excuse or (_NOISE if most >= _BELIEVED_SHARE * claimed else "")
+    if doubted and excuse:
         # What is on the judge's clock and not on the candidate's may be that: no lie, and no proof either.
-        reasons.append(f"the judge's clock cannot confirm the speedup: {_span(judge)}; {reading.excuse}")
+        reasons.append(f"the judge's clock cannot confirm the speedup: {_span(judge)}; {excuse}")
         ledger.warned("clocks-agree", reasons[-1])
         verdict = "inconclusive"
     elif doubted:

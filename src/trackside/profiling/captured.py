@@ -347,7 +347,8 @@ def _read_inputs(path: Path, found: Captured) -> None:
     if trace is None or steps is None or len(trace.inputs) or not path.exists():
         return
     try:
-        found.traced = with_inputs(trace, steps, read_calls(path, 1 if found.by_time else STEPS_NOTED))
+        calls = read_calls(path, 1 if found.by_time else STEPS_NOTED)
+        found.traced = with_inputs(trace, steps, calls, found.by_time)
     except OSError as error:
         found.missing.append(Trust(what="shapes", effect=f"what operators were called with: {error}"))
 

@@ -58,17 +58,18 @@ def read_calls(path: Path, steps: int) -> list[Calls]:
     return found
 
 
-def with_inputs(trace: Trace, steps: Steps, calls: Sequence[Calls]) -> Trace:
+def with_inputs(trace: Trace, steps: Steps, calls: Sequence[Calls], by_time: bool = False) -> Trace:
     """The trace, its operators with what they were called with in another step.
 
-    Steps that were found by their repetition may begin elsewhere than the calls do: then it counts what comes
-    after what, all around. Where that fits nowhere, or in several places, the first of a name is the first
-    there as long as both have as many of it; else it has inputs only if all of that name had the same ones.
+    Where those of a step are not among the calls in this order, the first of a name is the first there as
+    long as both have as many of it; else it has inputs only if all of that name had the same ones.
+
+    Args:
+        by_time: whether the calls begin anywhere in a step. Then they are laid around it first, where they
+            fit in one place only.
     """
     numbers: dict[OpInputs, int] = {}
-    # An optimizer's steps begin where the calls do.
-    around = steps.found_by != "optimizer"
-    tables = [_Table(trace, one, numbers, around) for one in calls]
+    tables = [_Table(trace, one, numbers, by_time) for one in calls]
     detail = trace.detail.copy()
     ops = trace.of(Kind.OP)
     for lane in np.unique(trace.lane[ops]).tolist():
@@ -86,8 +87,8 @@ def with_inputs(trace: Trace, steps: Steps, calls: Sequence[Calls]) -> Trace:
 class _Table:
     """A thread's calls, by the numbers that names and inputs have in a trace."""
 
-    def __init__(self, trace: Trace, calls: Calls, numbers: dict[OpInputs, int], around: bool) -> None:
-        self._around = around
+    def __init__(self, trace: Trace, calls: Calls, numbers: dict[OpInputs, int], by_time: bool) -> None:
+        self._by_time = by_time
         names = {name: number for number, name in enumerate(trace.names)}
         self._names = np.array([names.get(name, -1) for name in calls.names], np.int64)
         self._text = self._names.tobytes()
@@ -132,7 +133,7 @@ class _Table:
         place = self._place(names)
         if place is not None:
             return self._inputs[place : place + len(names)]
-        turned = self._turned(names) if self._around else None
+        turned = self._turned(names) if self._by_time else None
         if turned is None:
             return self._by_count(names)
         found = np.full(len(names), -1, np.int64)
