@@ -231,3 +231,13 @@ def test_every_rule_that_speaks_of_host_programs_has_one_with_its_problem() -> N
     assert planted <= spoken
     for file in ELSEWHERE.values():
         assert (Path(__file__).parent / file).exists()
+
+
+def test_lines_of_one_loop_that_read_numbers_are_one_finding(tmp_path: Path, evidence_of: Gathered) -> None:
+    text = (PROGRAMS / "loops_broken.py").read_text()
+    line = "        largest = max(largest, rows[i, 0].item())"
+    program = tmp_path / "two_reads.py"
+    assert line in text
+    program.write_text(text.replace(line, f"{line}\n        largest = min(largest, rows[i, 1].item())", 1))
+    (found,) = [one for one in diagnose(evidence_of(program)).findings if one.id == "scalar-reads"]
+    assert found.evidence[0].startswith("A loop reads 500 single numbers from tensors in a step, on 2 lines")
